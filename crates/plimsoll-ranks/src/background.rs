@@ -89,7 +89,7 @@ pub(crate) fn in_background(
     let run = move || match begin() {
         Ok((communicator, watcher)) => {
             let (rank, size, node) = (communicator.rank(), communicator.size(), communicator.node());
-            // A wait for cards, whose queues may wait for each other, stays as short as it was.
+            // The patience of a wait for cards is not extended: their queues may wait for each other.
             let is_watched = watcher.is_some();
             // Without a receiver the rank is gone, and there is no command.
             if opened.send(Ok(Place { rank, size, node, is_watched })).is_ok() {

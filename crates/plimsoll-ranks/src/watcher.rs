@@ -78,7 +78,8 @@ impl Watcher {
         let hosts = communicator.all_gather(name.get(..LONGEST_HOST).unwrap_or(name), LONGEST_HOST)?;
         communicator.set_patience(patience);
         let previous = (rank + size - 1) % size;
-        let host = hosts.bytes().chunks(LONGEST_HOST).nth(previous).unwrap_or_default();
+        let host = hosts.bytes().chunks(LONGEST_HOST).nth(previous);
+        let host = host.ok_or(RanksError::NoRank { rank: previous, size })?;
         let mut watcher = Watcher {
             watch: watch.clone(),
             patience,

@@ -26,7 +26,7 @@ pub struct Interface {
     pub mpi: Option<Mpi>,
 }
 
-/// The interfaces: their names, the names of their libraries, and those of their launchers.
+/// The interfaces, each with the names of its libraries and of its launchers.
 const INTERFACES: [(&str, &[&str], &[&str]); 3] = [
     ("mpi_5_0", &["libmpi_abi.so.1"], &["mpiexec.mpich", "mpiexec.hydra", "mpiexec"]),
     ("mpich", &["libmpi.so.12", "libmpich.so.12"], &["mpiexec.mpich", "mpiexec.hydra", "mpiexec"]),

@@ -14,7 +14,7 @@ enum OfStages {
 }
 
 impl OfStages {
-    /// The numbers of so many stages.
+    /// The number of each of `stages` stages.
     fn numbers(&self, stages: usize) -> Vec<usize> {
         match self {
             OfStages::All(number) => vec![*number; stages],

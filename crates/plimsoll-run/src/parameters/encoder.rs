@@ -1,7 +1,7 @@
 //! The assignment of a pre-trained encoder to a network that may have other channels, kernels and stages.
 //!
 //! The rules are `load_pretrained_weights_dynamic` and `adapt_encoder_weights_for_architecture` of nnU-Net 2.8.1 (commit 0e495086).
-//! nnU-Net applies those of kernels to residual encoders alone, and stops at plain ones whose shapes differ; here they hold for both.
+//! nnU-Net applies the rules for kernels to residual encoders alone, and stops at plain ones whose shapes differ; here they hold for both.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -19,7 +19,7 @@ use crate::{
     Adaptation, NewReason, PretrainedEncoder, RunError, StartTable, StartedTensor, TensorFate, UnusedReason,
 };
 
-/// Assigns the stem and the encoder of a file to those of a network.
+/// Assigns the stem and the encoder of a file to the stem and the encoder of a network.
 ///
 /// # Errors
 /// Returns an error if the network has no such encoder, its images have other channels that the stem cannot be repeated over, or tensors

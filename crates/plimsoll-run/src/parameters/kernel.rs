@@ -1,4 +1,4 @@
-//! Weights of a convolution that become those of a shorter kernel, or of more image channels.
+//! Weights of a convolution that are adapted to a shorter kernel, or to more image channels.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Kernels of another extent, resampled: what the authors of MedNeXt call UpKern (Roy et al. 2023, arXiv:2303.09975), with which a network of
+//! Resampling of kernels to another extent, which the authors of MedNeXt call UpKern (Roy et al. 2023, arXiv:2303.09975), with which a network of
 //! kernels of 5³ voxels starts from a trained one of 3³.
 
 use plimsoll_graph::Shape;

@@ -17,7 +17,7 @@ use super::plan::{Opened, PlanRequest};
 use crate::context::Context;
 use crate::error::{Error, Outcome};
 
-/// The code of plugins that MPI libraries load when they are initialised: those of MPICH and Open MPI on a machine without InfiniBand take 36 KiB.
+/// The code of plugins that MPI libraries load when they are initialised. Without InfiniBand, the plugins of MPICH and Open MPI take 36 KiB.
 const PLUGINS: Bytes = Bytes::mib(1);
 
 /// The ranks that are planned.
@@ -80,7 +80,7 @@ pub fn plan_ranks(request: &PlanRequest, planned: &PlannedRanks, context: &Conte
     Ok(RanksReport { numbers: planned.numbers, network, scaling })
 }
 
-/// Plans the first fold of a run for one of `ranks` ranks: that with the most moments. `libraries` are those of [`PlannedRanks`].
+/// Plans the first fold of a run for the rank with the most moments, of `ranks` ranks. `libraries` are as in [`PlannedRanks`].
 pub(super) fn plan_rank(
     request: &PlanRequest,
     ranks: usize,
