@@ -52,6 +52,20 @@ pub(crate) fn gradient_division(tensors: &[TrainedTensor], ranks: usize) -> Divi
     Division::new(owned, message_elements(ranks))
 }
 
+/// The trained tensors in the order in which a program completes their gradients. Each has the number of nodes up to the last that changes its gradient.
+fn by_completion<'a>(program: &Program, tensors: &'a [TrainedTensor]) -> Vec<(&'a TrainedTensor, usize)> {
+    let nodes = |gradient: TensorId| {
+        let last = program.nodes.iter().rposition(|node| node.outputs.contains(&gradient));
+        // A gradient that this program does not change is complete before its first node.
+        last.map_or(0, |last| last + 1)
+    };
+    let mut all: Vec<(&TrainedTensor, usize)> =
+        tensors.iter().map(|tensor| (tensor, nodes(tensor.gradient))).collect();
+    // Stable: tensors that no node changes stay in the program's order.
+    all.sort_by_key(|(_, nodes)| *nodes);
+    all
+}
+
 /// The streams of gradients to their owners. Each is in the order in which the nodes of a program complete them, which is the same on all ranks, whatever
 /// their schedules are.
 fn gradient_streams(
@@ -60,17 +74,39 @@ fn gradient_streams(
     tensors: &[TrainedTensor],
     ranks: usize,
 ) -> Vec<Stream> {
-    let last = |gradient: TensorId| program.nodes.iter().rposition(|node| node.outputs.contains(&gradient));
-    let mut in_order: Vec<&TrainedTensor> = tensors.iter().collect();
-    // Stable: tensors that no node changes stay in the program's order.
-    in_order.sort_by_cached_key(|tensor| last(tensor.gradient));
-    let sent = |tensor: &TrainedTensor| SentTensor {
+    let sent = |(tensor, _): (&TrainedTensor, usize)| SentTensor {
         program: id,
         tensor: tensor.gradient,
         elements: tensor.elements,
         owner: tensor.owner,
     };
-    Stream::by_owner(in_order.into_iter().map(sent), ranks)
+    Stream::by_owner(by_completion(program, tensors).into_iter().map(sent), ranks)
+}
+
+/// The share of a program's floating-point operations after which each message with gradients of `owner` is computed.
+pub(crate) fn ready_shares(
+    program: &Program,
+    tensors: &[TrainedTensor],
+    division: &Division,
+    owner: usize,
+) -> Vec<f64> {
+    let mut done = vec![0.0];
+    for node in &program.nodes {
+        done.push(done[done.len() - 1] + program.cost(node).flops as f64);
+    }
+    let all = done[program.nodes.len()];
+    let mut shares = Vec::with_capacity(division.count(owner));
+    let mut elements = 0;
+    for (tensor, nodes) in by_completion(program, tensors) {
+        if tensor.owner != owner {
+            continue;
+        }
+        elements += tensor.elements;
+        while shares.len() < division.count(owner) && division.stretch(owner, shares.len()).end <= elements {
+            shares.push(if all > 0.0 { done[nodes] / all } else { 0.0 });
+        }
+    }
+    shares
 }
 
 /// The number of launches of a program after which each message of each rank is computed: those up to the last that changes one of its gradients.
@@ -363,5 +399,32 @@ mod tests {
         }
         assert!(others > 100, "the order must matter to be tested");
         assert!((sums.squares().iter().sum::<f64>() / squares - 1.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn gradients_leave_while_others_are_computed() {
+        let training = training();
+        let programs = RunPrograms::new(&training, RankPlace { rank: 0, ranks: 3 }).unwrap();
+        let id = programs.fullest();
+        let tensors = trained_tensors(&programs[id], 3);
+        let streams = gradient_streams(&programs[id], id, &tensors, 3);
+        let owned = streams.iter().map(Stream::elements).collect();
+        let division = Division::new(owned, 64);
+        let backend = CpuBackend::new(CpuOptions::new(1)).unwrap();
+        let engine = engine_for(&backend, programs.all(), Options::default()).unwrap();
+        let ready = ready_after(engine.plan(), id, &streams, &division);
+        let launches = engine.plan().schedule(id).launches.len();
+        for (owner, ready) in ready.iter().enumerate() {
+            assert!(ready.is_sorted() && *ready.last().unwrap() <= launches, "{ready:?}");
+            let shares = ready_shares(&programs[id], &tensors, &division, owner);
+            assert_eq!(shares.len(), ready.len());
+            assert!(
+                shares.is_sorted() && shares.iter().all(|share| (0.4..=1.0).contains(share)),
+                "{shares:?}"
+            );
+        }
+        // A backward pass is most of a program. Were gradients added at its end, all would leave after the last launches.
+        let first = ready.iter().map(|ready| ready[0]).min().unwrap();
+        assert!(first < launches * 3 / 4, "the first message leaves after {first} of {launches} launches");
     }
 }

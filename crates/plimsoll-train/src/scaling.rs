@@ -1,9 +1,9 @@
 //! The time of a step of several ranks, predicted from the messages that it sends.
 //!
 //! The messages are counted by the functions that choose them for sending. Their time follows LogGP (Alexandrov, Ionescu, Schauser and Scheiman,
-//! *LogGP: incorporating long messages into the LogP model*, SPAA 1995): a message of b bytes takes L + 2o + b·G. Gradients leave while the
-//! backward pass goes on, which hides a part of their time; parameters are passed on after the update, and their time is added. The host's work on
-//! messages, such as the addition of gradients and copies from a device, is not counted.
+//! *LogGP: incorporating long messages into the LogP model*, SPAA 1995): a message of b bytes takes L + 2o + b·G. Gradients leave as soon as they are
+//! computed, while the backward pass goes on; parameters are passed on after the update, and their time is added. The host's work on messages,
+//! such as the addition of gradients and copies from a device, is not counted.
 
 use plimsoll_graph::{Program, Role};
 use plimsoll_memory::Bytes;
@@ -12,16 +12,12 @@ use plimsoll_ranks::Traffic;
 use serde::Serialize;
 
 use crate::PlannedRun;
-use crate::gradient_sums::{gradient_division, gradient_traffic};
+use crate::gradient_sums::{gradient_division, gradient_traffic, ready_shares};
 use crate::link::Link;
 use crate::ranks::{WISHES_BYTES, ring_window};
 use crate::ring::ring_traffic;
 use crate::stream::Division;
 use crate::trainer::RecordShape;
-
-/// The share of a pass forward and backward in which gradients leave. A backward pass takes about two thirds of both. Networks with an encoder and a
-/// decoder have most parameters in their deep layers, whose gradients are computed half-way through it.
-const LEAVING: f64 = 1.0 / 3.0;
 
 /// The least gain of more ranks that is worth them: a step must take at most this share of the time.
 const WORTHWHILE: f64 = 0.9;
@@ -40,6 +36,8 @@ pub struct StepExchange {
     sums_bytes: usize,
     tensors: Vec<TrainedTensor>,
     division: Division,
+    /// The share of a micro-batch's operations after which each message to the largest owner is computed.
+    ready: Vec<f64>,
 }
 
 /// The seconds of the communication of a step.
@@ -65,13 +63,15 @@ impl StepExchange {
     pub fn new(training: &Training, gradients: &Program, ranks: usize) -> StepExchange {
         let tensors = trained_tensors(gradients, ranks);
         let shape = RecordShape::with_tensors(training, &tensors, RankPlace { rank: 0, ranks });
+        let division = gradient_division(&tensors, ranks);
         StepExchange {
             ranks,
             rounds: training.shards / ranks,
             in_shard: training.shard_accumulation(),
             record_bytes: shape.record_bytes(),
             sums_bytes: batch_sums_bytes(gradients),
-            division: gradient_division(&tensors, ranks),
+            ready: ready_shares(gradients, &tensors, &division, division.largest()),
+            division,
             tensors,
         }
     }
@@ -121,10 +121,23 @@ impl StepExchange {
 
     /// The time by which communication prolongs a step that computes for some seconds.
     pub fn added_seconds(&self, link: Link, computing: f64) -> f64 {
-        let seconds = self.seconds(link);
-        // Gradients leave with the last micro-batch of a shard.
-        let hidden = seconds.gradients.min(computing / self.in_shard as f64 * LEAVING);
-        seconds.total() - hidden
+        let StepSeconds { gradients, records, parameters } = self.seconds(link);
+        let rounds = self.rounds as f64;
+        // Gradients leave with the last micro-batch of each shard.
+        let micro_batch = computing / (rounds * self.in_shard as f64);
+        rounds * self.late_seconds(gradients / rounds, micro_batch) + records + parameters
+    }
+
+    /// The time from the end of a micro-batch until its gradients are at the largest owner. A micro-batch computes for some seconds, and its gradients
+    /// are under way for some, message after message, each as soon as it is computed.
+    fn late_seconds(&self, gradients: f64, micro_batch: f64) -> f64 {
+        let owner = self.division.largest();
+        let all = self.division.elements(owner) as f64;
+        let end = self.ready.iter().enumerate().fold(0.0, |end: f64, (message, share)| {
+            let part = self.division.stretch(owner, message).len() as f64 / all;
+            end.max(share * micro_batch) + part * gradients
+        });
+        (end - micro_batch).max(0.0)
     }
 }
 

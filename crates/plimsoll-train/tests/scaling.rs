@@ -1,11 +1,12 @@
 //! The predicted time of a step of several ranks, against numbers that were computed by hand.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+use plimsoll_graph::ops::Accumulate;
 use plimsoll_graph::{DType, Kind, Program, Shape};
 use plimsoll_memory::Bytes;
 use plimsoll_nn::{DynUNet, Objective, Optimizer, Training, names};
 use plimsoll_ranks::Messages;
-use plimsoll_train::{FoldsAtOnce, Link, RankCost, RankScaling, StepExchange};
+use plimsoll_train::{FoldsAtOnce, Link, RankCost, RankScaling, StepExchange, StepSeconds};
 
 /// A gigabyte per second.
 const LINK: Link = Link { bits_per_second: 8e9, latency_seconds: 100e-6 };
@@ -75,19 +76,53 @@ fn the_time_of_two_ranks_is_latencies_and_bytes() {
     expect_near(seconds.total(), seconds.gradients + seconds.records + seconds.parameters, "all");
 }
 
+/// The same with nodes that add gradients one after the other, in an order. Each has as many operations as elements.
+fn computed_gradients(elements: &[usize], order: &[usize]) -> Program {
+    let mut program = gradients(elements);
+    for number in order {
+        let shape = Shape(vec![elements[*number]]);
+        let gradient = program.input(format!("g{number}"), shape, Kind::Channels);
+        let sum = program.find(&names::gradient(&format!("p{number}"))).unwrap();
+        program.push(Accumulate, &[sum, gradient]).unwrap();
+    }
+    program
+}
+
 #[test]
 fn gradients_that_leave_during_the_backward_pass_add_no_time() {
-    let exchange = StepExchange::new(&training(4), &gradients(&[100_000, 300_000]), 2);
+    // Rank 0 owns the larger tensor, which three quarters of the operations complete if it is computed first.
+    let program = computed_gradients(&[100_000, 300_000], &[1, 0]);
+    let exchange = StepExchange::new(&training(4), &program, 2);
     let seconds = exchange.seconds(LINK);
     let others = seconds.records + seconds.parameters;
-    // A third of a step of 3 ms is less than the gradients take; a third of 30 ms is more.
-    expect_near(exchange.added_seconds(LINK, 3e-3), others + seconds.gradients - 1e-3, "a short step");
-    expect_near(exchange.added_seconds(LINK, 30e-3), others, "a long step");
+    let round = seconds.gradients / 2.0;
+    // Two rounds of 10 ms: gradients take less than the last quarter. Of rounds of 2 ms, they take 0.5 ms and more.
+    expect_near(exchange.added_seconds(LINK, 20e-3), others, "a long step");
+    expect_near(exchange.added_seconds(LINK, 4e-3), others + 2.0 * (round - 0.5e-3), "a short step");
     // They leave with the last of three micro-batches of each shard.
     let in_three = Training { batch: 12, ..training(4) };
-    let exchange = StepExchange::new(&in_three, &gradients(&[100_000, 300_000]), 2);
-    let seconds = exchange.seconds(LINK);
-    expect_near(exchange.added_seconds(LINK, 3e-3), seconds.total() - 1e-3 / 3.0, "micro-batches");
+    let exchange = StepExchange::new(&in_three, &program, 2);
+    let expected = exchange.seconds(LINK).total() - 2.0 * 0.5e-3;
+    expect_near(exchange.added_seconds(LINK, 12e-3), expected, "micro-batches");
+}
+
+#[test]
+fn gradients_that_the_end_of_the_backward_pass_completes_add_their_time() {
+    let program = computed_gradients(&[100_000, 300_000], &[0, 1]);
+    let exchange = StepExchange::new(&training(4), &program, 2);
+    expect_near(
+        exchange.added_seconds(LINK, 1.0),
+        exchange.seconds(LINK).total(),
+        "the larger tensor is last",
+    );
+    // Rank 0 owns the first and the third tensor, a message each: one is computed after a quarter, the other after three quarters.
+    let program = computed_gradients(&[262_144; 4], &[0, 1, 2, 3]);
+    let exchange = StepExchange::new(&training(2), &program, 2);
+    let StepSeconds { gradients, records, parameters } = exchange.seconds(LINK);
+    for (computing, late) in [(2.0, 0.0), (1.0, 0.25), (0.4, 0.7)] {
+        let found = exchange.added_seconds(LINK, computing * gradients);
+        expect_near(found, late * gradients + records + parameters, "two messages");
+    }
 }
 
 #[test]

@@ -146,10 +146,13 @@ impl ProgramWriter<'_> {
             self.update(&mut program, &pairs, groups, StepNorm::With(loss.total))?;
         } else {
             guard_shard(&mut program)?;
+            let first = program.nodes.len();
             for (parameter, gradient) in pairs {
                 let sum = gradient_state(&mut program, parameter);
                 program.push(Accumulate, &[sum, gradient])?;
             }
+            // Ranks send each other gradients while others are computed, and a gradient that is added need not be held.
+            run_early(&mut program, first);
         }
         Ok(program)
     }
@@ -271,7 +274,7 @@ impl ProgramWriter<'_> {
             updates.push(program, *parameter, *gradient, rate_factor)?;
         }
         if norm.is_none() {
-            update_early(program, first);
+            run_early(program, first);
         }
         Ok(())
     }
@@ -413,10 +416,10 @@ fn guard_running(program: &mut Program, norm: TensorId) -> Result<(), GraphError
     Ok(())
 }
 
-/// Moves updates, which are all nodes from the `first` on, to where nothing else reads their parameter or gradient any more:
-/// a gradient need not be held until all are known if no norm of all is taken. An update stays behind those before it that touch
-/// the same tensors, such as the update of an average behind the update of its parameter.
-fn update_early(program: &mut Program, first: usize) {
+/// Moves updates and sums of gradients, which are all nodes from the `first` on, to where nothing else touches their parameter or
+/// gradient any more: a gradient need not be held until all are known if no norm of all is taken. A node stays behind those before it
+/// that touch the same tensors, such as the update of an average behind the update of its parameter.
+fn run_early(program: &mut Program, first: usize) {
     let updates = program.nodes.split_off(first);
     let nodes = std::mem::take(&mut program.nodes);
     let touch = |node: &Node, update: &Node| {
