@@ -31,6 +31,11 @@ pub fn mapped_data() -> io::Result<MappedFiles> {
     process::mapped_data()
 }
 
+/// Returns `true` if a file is mapped whose name begins with `name`; `false` on systems that do not tell: today all but Linux.
+pub(crate) fn maps_file(name: &str) -> bool {
+    process::mapped_names().is_ok_and(|names| names.iter().any(|found| found.starts_with(name)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -42,5 +47,9 @@ mod tests {
         // The kernel may reclaim pages of code at any time, but not the one that it returns to.
         assert!(files.mapped > Bytes::mib(1) && files.resident >= Bytes(4096), "{files:?}");
         assert!(files.resident <= files.mapped, "{files:?}");
+        let program = std::env::current_exe().unwrap();
+        let name = program.file_name().unwrap().to_str().unwrap();
+        assert_eq!(maps_file(&name[..name.len() - 1]), cfg!(target_os = "linux"));
+        assert!(!maps_file("no-library.so"));
     }
 }

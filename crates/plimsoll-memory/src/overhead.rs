@@ -5,7 +5,7 @@
 //! | `code`   | the program and its libraries, as mapped              | what is mapped                        |
 //! | `heap`   | programs, plans, settings, file buffers, a picture    | [`HEAP`], [`HEAP_FOR_PICTURE`], [`HEAP_PER_CASE`], [`HEAP_PER_NODE`] |
 //! | `stacks` | of the main thread and of those that run kernels      | [`STACKS`] and [`STACK_PER_THREAD`]   |
-//! | `messages` | buffers of MPI, which its library shares with others on the node | [`MESSAGES`], [`MESSAGES_PER_RANK`] |
+//! | `messages` | buffers of MPI, which its library shares with others on the node | [`MPICH`] or [`OPEN_MPI`] |
 //!
 //! Code and stacks are counted as they are mapped, not as they are resident, so that the sum holds for limits on address space
 //! too; pages that a kernel maps larger than 4 KiB, or reads ahead, are then counted already. The heap's allowance is what
@@ -14,6 +14,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::mappings::maps_file;
 use crate::{Bytes, mapped_files};
 
 /// The heap of any job: 1 to 3 MiB in use, and a margin for what the allocator cannot give back.
@@ -31,14 +32,30 @@ const FEW_NODES: usize = 600;
 const STACKS: Bytes = Bytes(512 << 10);
 /// The stack of a thread of kernels, with its guard page and thread-local data.
 const STACK_PER_THREAD: Bytes = Bytes((512 + 16) << 10);
-/// The buffers of MPI in one of several ranks. Ranks of MPICH 5.0 hold 6 MiB and 0.9 MiB for each rank of their node after they have exchanged
-/// messages with all, most of it shared; of MPICH 4.0 5 and 0.4 MiB; of Open MPI 5.0 2 MiB.
-const MESSAGES: Bytes = Bytes::mib(6);
-/// The same for each rank, itself included, of as many as a node has.
-const MESSAGES_PER_RANK: Bytes = Bytes::mib(1);
+/// The buffers of an MPI library.
+struct MessageBuffers {
+    /// The buffers of each of several ranks.
+    process: Bytes,
+    /// For each rank of a node, the process itself included.
+    per_near_rank: Bytes,
+    /// For each rank of other nodes, which share no memory with this one.
+    per_far_rank: Bytes,
+}
+
+/// Ranks of MPICH 5.0 hold 6 MiB and 0.9 MiB for each rank of their node after they have exchanged messages with all, most of it shared; of MPICH 4.0
+/// 5 and 0.4 MiB. Libraries that are not known are planned like it.
+const MPICH: MessageBuffers =
+    MessageBuffers { process: Bytes::mib(6), per_near_rank: Bytes::mib(1), per_far_rank: Bytes(128 << 10) };
+/// Ranks of Open MPI 5.0 hold 2 MiB.
+const OPEN_MPI: MessageBuffers = MessageBuffers {
+    process: Bytes::mib(3),
+    per_near_rank: Bytes(512 << 10),
+    per_far_rank: Bytes(128 << 10),
+};
+/// The beginning of the name of Open MPI's library.
+const OPEN_MPI_FILE: &str = "libmpi.so.40";
+/// The most ranks of a node.
 const RANKS_OF_NODE: usize = 64;
-/// The same for each rank of other nodes, which share no memory with this one.
-const MESSAGES_PER_FAR_RANK: Bytes = Bytes(128 << 10);
 /// The allowance for code on systems that do not report what is mapped.
 const UNKNOWN_CODE: Bytes = Bytes::mib(16);
 
@@ -91,13 +108,21 @@ impl Overhead {
     }
 }
 
-/// The buffers of messages of one of `ranks` ranks.
+/// The buffers of messages of one of `ranks` ranks, by the MPI library that is mapped.
 pub fn messages(ranks: usize) -> Bytes {
     if ranks < 2 {
         return Bytes::ZERO;
     }
-    let near = ranks.min(RANKS_OF_NODE) as u64;
-    MESSAGES + Bytes(MESSAGES_PER_RANK.0 * near + MESSAGES_PER_FAR_RANK.0 * (ranks as u64 - near))
+    if maps_file(OPEN_MPI_FILE) { OPEN_MPI.of(ranks) } else { MPICH.of(ranks) }
+}
+
+impl MessageBuffers {
+    /// The buffers of one of `ranks` ranks.
+    fn of(&self, ranks: usize) -> Bytes {
+        let near = ranks.min(RANKS_OF_NODE) as u64;
+        let far = ranks as u64 - near;
+        self.process + Bytes(self.per_near_rank.0 * near + self.per_far_rank.0 * far)
+    }
 }
 
 #[cfg(test)]
@@ -124,6 +149,7 @@ mod tests {
         assert_eq!(few.with_ranks(1), few);
         assert_eq!(few.with_ranks(4).total() - few.total(), Bytes::mib(10));
         assert_eq!(messages(66) - messages(64), Bytes(256 << 10));
+        assert_eq!(OPEN_MPI.of(4), Bytes::mib(5));
         assert_eq!(few.with_nodes(600), few);
         assert_eq!(few.with_nodes(1600).heap - few.heap, Bytes(1000 * (12 << 10)));
     }

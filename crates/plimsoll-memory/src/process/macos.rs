@@ -67,6 +67,11 @@ pub(crate) fn mapped_data() -> io::Result<MappedFiles> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
+/// The names of mapped files are not read.
+pub(crate) fn mapped_names() -> io::Result<Vec<String>> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
 /// The program's file, and the resident memory above the footprint. Libraries of the system are in a cache that all processes share, and
 /// are counted as far as they are resident.
 pub(crate) fn mapped_files() -> io::Result<MappedFiles> {

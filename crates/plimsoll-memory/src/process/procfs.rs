@@ -35,6 +35,14 @@ pub(crate) fn mapped_data() -> io::Result<MappedFiles> {
     Ok(parse(&fs::read_to_string("/proc/self/smaps")?).data)
 }
 
+/// The names of the files in `/proc/self/maps`, without their folders.
+pub(crate) fn mapped_names() -> io::Result<Vec<String>> {
+    let maps = fs::read_to_string("/proc/self/maps")?;
+    // Of `7f00-7f10 r-xp 0000 08:01 42 /usr/lib/libc.so.6`: what follows the last slash, which memory without a file does not have.
+    let names = maps.lines().filter_map(|line| line.rsplit_once('/'));
+    Ok(names.map(|(_, name)| name.to_owned()).collect())
+}
+
 /// The first `model name` of `/proc/cpuinfo`, which most ARM machines do not have.
 pub(crate) fn processor_model() -> Option<String> {
     model_name(&fs::read_to_string("/proc/cpuinfo").ok()?)

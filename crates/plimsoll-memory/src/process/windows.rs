@@ -80,6 +80,11 @@ pub(crate) fn mapped_data() -> io::Result<MappedFiles> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
+/// The names of mapped files are not read.
+pub(crate) fn mapped_names() -> io::Result<Vec<String>> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
 /// Walks the address space: regions of images and of mapped files.
 pub(crate) fn mapped_files() -> io::Result<MappedFiles> {
     let mut files = MappedFiles::default();
