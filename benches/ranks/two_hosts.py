@@ -5,7 +5,8 @@
 The hosts are network namespaces of this machine with an interface each, whose rate `tc` limits (`tbf`), and whose delay it sets (`netem`, which some
 kernels do not have). Needs root, iproute2, and numpy, nibabel and mpich (`pip install mpich`) in the Python that runs this. Trains MONAI's DynUNet on generated
 volumes, with a batch of two samples that are two shards. One process computes both; each of the two ranks computes one. Rounds alternate. The
-first step of a run is left out. Both trainings must end with the same bytes of parameters.
+first step of a run is left out. Both trainings must end with the same bytes of parameters. Two processes that train one sample each at the same time, and
+exchange nothing, show what a core loses beside another one: no communication, however fast, makes two ranks faster than them.
 
 Prints beside the measured times those that `plimsoll plan --ranks 2 --network` predicts for the same settings on this machine, and a time line of a
 step of two ranks: whether the first rank computes, and whether its interface sends.
@@ -106,11 +107,11 @@ def data_set(folder, size):
             nibabel.save(nibabel.Nifti1Image(voxels, np.eye(4)), folder / name / f"case_{case}.nii.gz")
 
 
-def settings_file(arguments, folder):
-    settings = folder / "plimsoll.toml"
+def settings_file(arguments, folder, samples=2):
+    settings = folder / f"plimsoll-{samples}.toml"
     settings.write_text(f"""
-shards = 2
-batch_size = 2
+shards = {samples}
+batch_size = {samples}
 patch_size = [{arguments.size}, {arguments.size}, {arguments.size}]
 epochs = 1
 iterations_per_epoch = {arguments.steps}
@@ -121,13 +122,33 @@ net = "dynunet"
     return settings
 
 
+def train_command(arguments, data, settings, run):
+    subprocess.run(["rm", "-rf", str(run)], check=True)
+    command = [str(arguments.binary), "train", str(data), "--fold", "all", "--config", str(settings), "--out", str(run), "--ram", "4GiB"]
+    return [*command, "--threads", "1", "--skip-validation", "--log-steps"]
+
+
+def later_steps(run):
+    """The records of the steps after the first."""
+    return [json.loads(line) for line in next(run.rglob("steps.jsonl")).read_text().splitlines()][1:]
+
+
+def trained_apart(arguments, folder, data):
+    """Train one sample on each host at the same time, without messages, and return the seconds of a step of the slower one."""
+    settings = settings_file(arguments, folder, samples=1)
+    runs = [folder / f"run-of-{name}" for name in NAMES]
+    commands = [["ip", "netns", "exec", name, *train_command(arguments, data, settings, run)] for name, run in zip(NAMES, runs)]
+    for process in [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for command in commands]:
+        output, _ = process.communicate()
+        if process.returncode != 0:
+            sys.exit(output)
+    return max(statistics.median(step["seconds"] for step in later_steps(run)) for run in runs)
+
+
 def trained(arguments, folder, data, ranks):
     """Train, and return the records of the steps after the first, the digest of the parameters, and looks at the first rank."""
     run = folder / f"run-{ranks}"
-    subprocess.run(["rm", "-rf", str(run)], check=True)
-    settings = settings_file(arguments, folder)
-    command = [str(arguments.binary), "train", str(data), "--fold", "all", "--config", str(settings), "--out", str(run), "--ram", "4GiB"]
-    command += ["--threads", "1", "--skip-validation", "--log-steps"]
+    command = train_command(arguments, data, settings_file(arguments, folder), run)
     if ranks == 2:
         mpiexec = Path(sys.executable).with_name("mpiexec")
         ssh = folder / "ssh"
@@ -148,10 +169,9 @@ def trained(arguments, folder, data, ranks):
         looker.wait()
     if done.returncode != 0:
         sys.exit(done.stdout + done.stderr)
-    steps = [json.loads(line) for line in next(run.rglob("steps.jsonl")).read_text().splitlines()]
     checkpoint = next(run.rglob("checkpoint_final*"), None) or next(run.rglob("*.safetensors"))
     digest = subprocess.run(["sha256sum", str(checkpoint)], capture_output=True, text=True, check=True).stdout.split()[0]
-    return steps[1:], digest, [json.loads(line) for line in looks.read_text().splitlines()]
+    return later_steps(run), digest, [json.loads(line) for line in looks.read_text().splitlines()]
 
 
 def planned(arguments, folder, data):
@@ -243,15 +263,18 @@ def main():
         data_set(data, arguments.size)
         # Before anything else runs: the plan measures the kernels of this machine.
         costs = planned(arguments, folder, data)
-        seconds, digests = {1: [], 2: []}, set()
+        seconds, apart, digests = {1: [], 2: []}, [], set()
         for _ in range(arguments.rounds):
             for ranks in seconds:
                 steps, digest, looks = trained(arguments, folder, data, ranks)
                 seconds[ranks].append(statistics.median(step["seconds"] for step in steps))
                 digests.add(digest)
+            apart.append(trained_apart(arguments, folder, data))
         time_line(looks, steps, arguments.rate)
     one, two = (statistics.median(found) for found in seconds.values())
     print(f"one process {one:.2f} s, two ranks {two:.2f} s at {arguments.rate}: {one / two:.2f} times as fast")
+    apart = statistics.median(apart)
+    print(f"two processes of one sample that exchange nothing: {apart:.2f} s, {one / apart:.2f} times as fast")
     for cost, measured in zip(costs, (one, two)):
         predicted = cost["predicted_seconds_per_step"]
         parts = f"{cost['compute_seconds_per_step']:.2f} s of computing, {cost['communication_seconds_per_step']:.2f} s of communication"
