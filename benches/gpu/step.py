@@ -2,11 +2,13 @@
 
     python benches/gpu/step.py --size 96 [--batch 1] [--precision f32|tf32|bf16|f16] [--channels-last] [--compile] [--no-benchmark] [--forward]
     python benches/gpu/step.py --all
+    python benches/gpu/step.py --ceilings
 
-The network, loss and optimizer are those of `plimsoll bench step --net dynunet` and of `benches/step/pytorch_step.py`. bf16 and f16 are
+The network, loss and optimizer are those of `plimsoll bench step --net dynunet` and of `benches/step/pytorch_step.py`; AdamW is the fused one. bf16 and f16 are
 autocast (AMP), f16 with a scaled loss; `--channels-last` is the memory format channels_last_3d; `--no-benchmark` leaves cuDNN's choice of
-algorithms to its heuristics. `--all` takes 96³ × 1, 128³ × 2 and 64³ × 1, contiguous and channels last, eager and compiled, with and without
-`cudnn.benchmark`, what is expected to be fastest first: what there is no time for is left out. Where MONAI is not installed, a U-Net of the
+algorithms to its heuristics; `--compile` compiles the network with its loss. `--all` takes 128³ × 2 and 96³ × 1, channels last and contiguous, eager with
+`cudnn.benchmark` and compiled, in bf16, then in tf32 and f16: what there is no time for is left out. `--ceilings` measures a product of
+matrices and a copy instead: the most that any kernel can reach. Where MONAI is not installed, a U-Net of the
 same convolutions and norms stands in, and the line says so. `used` is what the process holds of the card, its context included, as the
 driver counts it while nobody else uses the card (of several ways in one process, kernels of the ones before stay loaded); `peak` is what the
 allocator has handed out at most. `--device cpu` tries the script without a GPU.
@@ -32,6 +34,7 @@ parser.add_argument("--no-benchmark", action="store_true")
 parser.add_argument("--forward", action="store_true")
 parser.add_argument("--steps", type=int, default=5)
 parser.add_argument("--all", action="store_true")
+parser.add_argument("--ceilings", action="store_true")
 parser.add_argument("--device", default="cuda")
 args = parser.parse_args()
 
@@ -108,19 +111,22 @@ def measure(way):
     patch = [way["size"]] * 3
     image = torch.randn(way["batch"], 1, *patch, device=args.device).to(memory_format=layout)
     label = (torch.rand(way["batch"], 1, *patch, device=args.device) > 0.7).long()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=IS_CUDA)
     scaler = torch.amp.GradScaler(args.device, enabled=way["precision"] == "f16")
-    run = torch.compile(model) if way["how"] == "compiled" else model
+    compiled = torch.compile if way["how"] == "compiled" else lambda function: function
+    run = compiled(model)
+    loss_of = compiled(lambda image, label: dice_and_cross_entropy(model(image), label))
     if args.forward:
         model.eval()
 
     def step():
         autocast = torch.autocast(args.device.split(":")[0], dtype=half or torch.bfloat16, enabled=half is not None)
-        with autocast, torch.inference_mode(args.forward):
-            logits = run(image)
         if args.forward:
+            with autocast, torch.inference_mode():
+                run(image)
             return
-        loss = dice_and_cross_entropy(logits, label)
+        with autocast:
+            loss = loss_of(image, label)
         optimizer.zero_grad(set_to_none=True)
         scaler.scale(loss).backward()
         scaler.step(optimizer)
@@ -147,23 +153,38 @@ def way(size, batch, precision, layout, how="eager", benchmark=True):
 
 
 def all_ways():
-    """What comes first is what is compared with; compiling takes longest, and comes last."""
-    layouts = ["channels last", "contiguous"]
-    sizes = [(96, 1), (128, 2), (64, 1)]
-    for precision in ["bf16", "f16", "f32", "tf32"]:
-        for size, batch in sizes[:2] if precision == "bf16" else sizes[:1]:
-            for layout in layouts:
-                yield way(size, batch, precision, layout)
-    for layout in layouts:
-        yield way(96, 1, "bf16", layout, "compiled")
-    for layout in layouts:
-        yield way(96, 1, "bf16", layout, benchmark=False)
-    yield way(128, 2, "bf16", "channels last", "compiled")
-    for size, batch in sizes:
-        for precision in ["bf16", "f16", "f32", "tf32"]:
-            for layout in layouts:
-                if (size, batch) == (64, 1) or ((size, batch) == (128, 2) and precision != "bf16"):
-                    yield way(size, batch, precision, layout)
+    """What comes first is what is compared with; compiling takes longest."""
+    for precision in ["bf16", "tf32", "f16"]:
+        for how in ["eager", "compiled"]:
+            for size, batch in [(128, 2), (96, 1)]:
+                for layout in ["channels last", "contiguous"]:
+                    yield way(size, batch, precision, layout, how)
+
+
+def seconds_of(work, times=10):
+    """The least time of some work."""
+    found = []
+    for _ in range(3 + times):
+        wait()
+        start = time.perf_counter()
+        work()
+        wait()
+        found.append(time.perf_counter() - start)
+    return min(found[3:])
+
+
+def ceilings():
+    """Operations per second of products of matrices, and bytes per second of a copy, which reads and writes each."""
+    found, side = {"torch": torch.__version__}, 8192 if IS_CUDA else 512
+    torch.backends.cuda.matmul.allow_tf32 = False
+    for name, dtype in [("bf16", torch.bfloat16), ("f16", torch.float16), ("f32", torch.float32)]:
+        a, b = (torch.randn(side, side, device=args.device).to(dtype) for _ in range(2))
+        found[f"{name}_flops"] = 2 * side**3 / seconds_of(lambda: a @ b)
+    torch.backends.cuda.matmul.allow_tf32 = True
+    a, b = (torch.randn(side, side, device=args.device) for _ in range(2))
+    found["tf32_flops"] = 2 * side**3 / seconds_of(lambda: a @ b)
+    found["copy_bytes"] = 2 * a.nbytes / seconds_of(lambda: b.copy_(a))
+    return found
 
 
 def asked():
@@ -171,6 +192,9 @@ def asked():
     yield way(args.size, args.batch, args.precision, layout, "compiled" if args.compile else "eager", not args.no_benchmark)
 
 
+if args.ceilings:
+    print(json.dumps(ceilings()))
+    sys.exit()
 failures = 0
 for each in all_ways() if args.all else asked():
     # Memory of the way before is given back, but for what the driver has loaded.

@@ -1,6 +1,6 @@
 """Lines of the table of tiles, crates/plimsoll-cuda/src/ops/conv/tiles.csv, from reports of lease.sh: of each layer that was measured the fastest tile.
 
-    python3 benches/gpu/tiles.py gpu-report/report.json
+    python3 benches/gpu/tiles.py gpu-report/runs.json
 
 They take the places of those lines that begin with the same eight fields.
 """
