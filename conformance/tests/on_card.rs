@@ -110,6 +110,14 @@ fn check_all(of: fn(DType) -> Vec<Case>) {
         // `benches/gpu/lease.sh` counts them.
         println!("{} cases in {precision}: they agree", cases.len());
     }
+    // Only cards since Ampere round f32 to tf32, which has as many bits as f16.
+    let Ok(rounding) = backend.with_tf32_products() else { return };
+    let cases = of(DType::F32);
+    for case in &cases {
+        let found = run(&*rounding, case, Options::default());
+        conformance::compare(case, &expected(case), &found, F16);
+    }
+    println!("{} cases in tf32: they agree", cases.len());
 }
 
 /// Each kernel that multiplies fragments, by itself: where a lane of a card has other elements of a matrix than the kernel takes it to have,
