@@ -1,5 +1,7 @@
 //! Tests of the thread that moves messages on.
 
+use std::sync::atomic::AtomicU32;
+
 use super::*;
 use crate::thread_ranks;
 
@@ -59,6 +61,69 @@ fn messages_arrive_while_the_receiver_computes() {
             rank.wait(sent).unwrap();
         }
     });
+}
+
+/// A rank without others that counts the tests of its messages, which finish when a number of tests is reached.
+struct Counting {
+    tests: Arc<AtomicU32>,
+    enough: u32,
+}
+
+impl Communicator for Counting {
+    fn rank(&self) -> usize {
+        0
+    }
+
+    fn size(&self) -> usize {
+        1
+    }
+
+    fn node(&self) -> NodePlace {
+        NodePlace { rank: 0, size: 1 }
+    }
+
+    fn set_patience(&mut self, _: Duration) {}
+
+    fn send(&mut self, _: usize, _: Tag, _: Segment) -> Result<Transfer, RanksError> {
+        Ok(Transfer(0))
+    }
+
+    fn receive(&mut self, _: usize, _: Tag, _: Segment) -> Result<Transfer, RanksError> {
+        Ok(Transfer(0))
+    }
+
+    fn is_done(&mut self, _: &Transfer) -> Result<bool, RanksError> {
+        Ok(self.tests.fetch_add(1, Ordering::Relaxed) + 1 >= self.enough)
+    }
+
+    fn wait(&mut self, _: Transfer) -> Result<Segment, RanksError> {
+        Ok(Segment::default())
+    }
+
+    fn wait_any(&mut self, _: &[&Transfer]) -> Result<(), RanksError> {
+        Ok(())
+    }
+
+    fn rest(&mut self, _: Duration) {}
+
+    fn abort(&mut self, _: i32) {}
+}
+
+#[test]
+fn tests_of_messages_are_rare_while_the_rank_computes() {
+    const ENOUGH: u32 = 400;
+    let tests = Arc::new(AtomicU32::new(0));
+    let counting = Counting { tests: Arc::clone(&tests), enough: ENOUGH };
+    let mut rank = in_background(PATIENCE, None, move || Ok(Box::new(counting) as _)).unwrap();
+    let received = rank.receive(0, Tag::from_u8(1), Segment::default()).unwrap();
+    let span = Duration::from_millis(200);
+    thread::sleep(span);
+    let while_computing = tests.load(Ordering::Relaxed);
+    // A few for the first doubled pauses, then one for each longest pause at most.
+    let most = 10 + span.as_micros() / LONGEST_PAUSE.as_micros();
+    assert!((1..=most).contains(&u128::from(while_computing)), "{while_computing} tests");
+    rank.wait(received).unwrap();
+    assert_eq!(tests.load(Ordering::Relaxed), ENOUGH);
 }
 
 #[test]
