@@ -150,10 +150,9 @@ fn store<T: Copy>(
     stored: &mut [T],
     convert: impl Fn(f32) -> T,
 ) {
-    let mut values = values.iter();
-    layout.each_run(info, elements, |Run { place, stride, count }| {
+    layout.each_run(info, elements, |Run { first, place, stride, count }| {
         let to = stored[place..].iter_mut().step_by(stride);
-        to.zip(values.by_ref().take(count)).for_each(|(to, value)| *to = convert(*value));
+        to.zip(&values[first..first + count]).for_each(|(to, value)| *to = convert(*value));
     });
 }
 
@@ -166,10 +165,9 @@ fn load<T: Copy>(
     stored: &[T],
     convert: impl Fn(T) -> f32,
 ) {
-    let mut values = values.iter_mut();
-    layout.each_run(info, elements, |Run { place, stride, count }| {
+    layout.each_run(info, elements, |Run { first, place, stride, count }| {
         let from = stored[place..].iter().step_by(stride);
-        values.by_ref().take(count).zip(from).for_each(|(value, from)| *value = convert(*from));
+        values[first..first + count].iter_mut().zip(from).for_each(|(value, from)| *value = convert(*from));
     });
 }
 

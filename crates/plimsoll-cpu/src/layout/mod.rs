@@ -58,6 +58,8 @@ pub(crate) enum Layout {
 /// Elements that follow each other in the logical order of a tensor's shape and are stored at equal distances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
+    /// The number of the first among the wanted elements.
+    pub(crate) first: usize,
     /// The stored place of the first.
     pub(crate) place: usize,
     /// The distance between two of them.
@@ -78,8 +80,36 @@ fn rows(
     while at < elements.end {
         let (row, first) = (at / extent, at % extent);
         let count = (elements.end - at).min(extent - first);
-        each(Run { place: place(row) + first * stride, stride, count });
+        each(Run { first: at - elements.start, place: place(row) + first * stride, stride, count });
         at += count;
+    }
+}
+
+/// Calls `each` with the runs of some weights, `[outputs][inputs][taps]`, whose outputs lie side by side in blocks. The same rows of all outputs of a block follow one
+/// another, so that each line of memory is used up while it is in a cache.
+fn weight_rows(
+    elements: Range<usize>,
+    [inputs, taps]: [usize; 2],
+    blocks: &WeightBlocks,
+    mut each: impl FnMut(Run),
+) {
+    let of_output = inputs * taps;
+    let mut output = elements.start / of_output;
+    while output * of_output < elements.end {
+        let next = (output / LANES + 1) * LANES;
+        for input in 0..inputs {
+            for output in output..next {
+                let row = (output * inputs + input) * taps;
+                let wanted = row.max(elements.start)..(row + taps).min(elements.end);
+                if wanted.is_empty() {
+                    continue;
+                }
+                let place = blocks.place(output, input, taps, wanted.start - row);
+                let first = wanted.start - elements.start;
+                each(Run { first, place, stride: blocks.tap(), count: wanted.len() });
+            }
+        }
+        output = next;
     }
 }
 
@@ -116,7 +146,8 @@ impl Layout {
         self.count(tensor) * tensor.dtype.bytes()
     }
 
-    /// Calls `each` with the runs of some elements, which are numbered in the logical order of the tensor's shape.
+    /// Calls `each` with the runs of some elements, which are numbered in the logical order of the tensor's shape. Runs come in the order in which memory is
+    /// accessed the fastest.
     pub(crate) fn each_run(&self, tensor: &TensorInfo, elements: Range<usize>, each: impl FnMut(Run)) {
         let shape = &tensor.shape;
         match self {
@@ -140,9 +171,7 @@ impl Layout {
                 rows(elements, (2, LANES), place, each);
             }
             Layout::Weights(blocks) => {
-                let (taps, inputs) = (taps(shape), shape.dim(1));
-                let place = |row: usize| blocks.place(row / inputs, row % inputs, taps, 0);
-                rows(elements, (taps, blocks.tap()), place, each);
+                weight_rows(elements, [shape.dim(1), taps(shape)], blocks, each);
             }
             Layout::HeadWeights(sources) => {
                 let (taps, inputs) = (taps(shape), shape.dim(1));
@@ -156,6 +185,45 @@ impl Layout {
                 }
                 let place = |row: usize| row / inputs * taps * stored + lanes[row % inputs];
                 rows(elements, (taps, stored), place, each);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use plimsoll_graph::{DType, Kind, Role};
+
+    use super::*;
+
+    #[test]
+    fn runs_of_weights_have_each_wanted_element_once_at_its_place() {
+        let cases = [
+            (WeightBlocks::new(40, &[17, 5], 1, VolumeLayout::Blocks), [40, 22, 3, 3, 3]),
+            (WeightBlocks::new(32, &[32], 4, VolumeLayout::Blocks), [32, 8, 1, 3, 3]),
+            (WeightBlocks::new(24, &[24], 2, VolumeLayout::Blocks), [24, 12, 1, 1, 1]),
+            (WeightBlocks::new(20, &[3], 1, VolumeLayout::Rows), [20, 3, 3, 3, 3]),
+        ];
+        for (blocks, shape) in cases {
+            let shape = Shape(shape.to_vec());
+            let (inputs, taps) = (shape.dim(1), taps(&shape));
+            let (all, dtype) = (shape.count(), DType::F32);
+            let info = TensorInfo { name: "w".into(), shape, dtype, role: Role::Input, kind: Kind::Weights };
+            let layout = Layout::Weights(Arc::new(blocks.clone()));
+            for wanted in [0..all, 0..1, 5..5, all / 3..all / 2, all - 7..all, 17..all - 1] {
+                let mut places = vec![None; wanted.len()];
+                layout.each_run(&info, wanted.clone(), |run| {
+                    for at in 0..run.count {
+                        let before = places[run.first + at].replace(run.place + at * run.stride);
+                        assert_eq!(before, None);
+                    }
+                });
+                for (place, element) in places.into_iter().zip(wanted.clone()) {
+                    let (row, tap) = (element / taps, element % taps);
+                    let expected = blocks.place(row / inputs, row % inputs, taps, tap);
+                    assert_eq!(place, Some(expected), "{element} of {wanted:?}");
+                }
             }
         }
     }
