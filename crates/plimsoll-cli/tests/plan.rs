@@ -204,6 +204,15 @@ fn a_run_can_be_planned_for_a_card_that_is_not_there() {
     let high = run_json(&args("12GiB"));
     let device = |plan: &Value, key: &str| plan["device"][key].as_u64().unwrap();
     assert_eq!((&high["device"]["name"], &high["feasible"]), (&"CUDA, sm_80".into(), &true.into()), "{high}");
+    // Without a precision, features are stored in the one that tensor cores of that kind multiply; the exact one needs more memory.
+    let stored = |device: &str, more: &[&str]| {
+        let plan = ["plan", data, "--ram", "1GiB", "--vram", "12GiB", "--device", device];
+        run_json(&[&plan[..], &net, more].concat())
+    };
+    assert_eq!((&high["precision"], &stored("sm_75", &[])["precision"]), (&"bf16".into(), &"f16".into()));
+    let exact = stored("sm_80", &["--precision", "f32"]);
+    assert_eq!(exact["precision"], "f32");
+    assert!(number(&exact, "arena_bytes") > number(&high, "arena_bytes"));
     // A little is recomputed for a smaller arena, which costs at most half a percent of the time.
     let share = high["recompute_flops_fraction"].as_f64().unwrap();
     assert!(share < 0.01, "{share}");

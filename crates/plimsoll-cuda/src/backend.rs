@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use plimsoll_graph::{Cost, Program, TensorId};
+use plimsoll_graph::{Cost, DType, Program, TensorId};
 use plimsoll_memory::Reservation;
 use plimsoll_plan::{
     Backend, DeviceMemory, Engine, EngineError, LoweredNode, LoweredProgram, PlanError, PlaneSums, Rates,
@@ -118,6 +118,11 @@ impl Backend for CudaBackend {
         let products = if self.architecture.rounds_products() { ", tf32 products" } else { "" };
         let tile = self.architecture.tile().map_or(String::new(), |tile| format!(", tiles {tile}"));
         format!("CUDA, {}{products}{tile}", self.architecture)
+    }
+
+    /// The half precision that the card's tensor cores multiply; of two that need as long bf16, which needs no loss scale.
+    fn usual_storage(&self) -> DType {
+        if self.architecture.multiplies(DType::Bf16) { DType::Bf16 } else { DType::F16 }
     }
 
     fn alignment(&self) -> usize {

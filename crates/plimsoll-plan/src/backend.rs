@@ -49,6 +49,11 @@ pub trait Backend: Any + Send + Sync {
         precision
     }
 
+    /// The type in which a training stores features if it sets none: the one in which networks train the fastest on this backend.
+    fn usual_storage(&self) -> DType {
+        DType::F32
+    }
+
     /// Every offset in the arena is a multiple of this power of two.
     fn alignment(&self) -> usize;
 

@@ -32,6 +32,15 @@ impl Precision {
         }
     }
 
+    /// The precision of a training that sets none, on a backend whose usual storage is a type.
+    pub fn usual(storage: DType) -> Precision {
+        match storage {
+            DType::Bf16 => Precision::Bf16,
+            DType::F16 => Precision::F16,
+            DType::F32 | DType::F64 | DType::U8 => Precision::F32,
+        }
+    }
+
     /// The number format of products.
     pub fn products(self) -> Products {
         match self {

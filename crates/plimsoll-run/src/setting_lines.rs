@@ -111,7 +111,7 @@ pub const SETTING_LINES: &[SettingLine] = &[
     line("", &[], "batch_size", Follows("2; more where a patch holds the median image, and of slices"), "samples of a step"),
     line("", &[], "shards", Is("1"), "equal parts of the batch whose gradients are summed in their order; a divisor of the batch"),
     line("", &[], "micro_batch", Follows("the one with the fastest step within the limit"), "samples that go through the network at a time; a divisor of the batch, or of a shard"),
-    line("", &[], "precision", Is("\"f32\""), "how features are stored: \"f32\", \"bf16\" or, on GPUs, \"f16\"; arithmetic, weights and loss stay f32. \"bf16-dot\", on processors: as bf16, and convolutions between features multiply bf16 as well, where that is measured to be faster. \"tf32\", on GPUs since Ampere: as f32, and convolutions round to tf32 what they multiply"),
+    line("", &[], "precision", Follows("\"f32\" on processors, \"bf16\" on GPUs, and \"f16\" on GPUs before compute capability 8.0"), "how features are stored: \"f32\", \"bf16\" or, on GPUs, \"f16\"; arithmetic, weights and loss stay f32. \"bf16-dot\", on processors: as bf16, and convolutions between features multiply bf16 as well, where that is measured to be faster. \"tf32\", on GPUs since Ampere: as f32, and convolutions round to tf32 what they multiply"),
     line("", &[], "epochs", Is("1000"), "epochs of the run"),
     line("", &[], "iterations_per_epoch", Is("250"), "steps of an epoch"),
     line("", &[], "validation_iterations", Is("50"), "batches that are validated after each epoch"),

@@ -8,7 +8,7 @@ use plimsoll_memory::Bytes;
 use plimsoll_nn::RankPlace;
 use plimsoll_plan::{Backend, Plans};
 use plimsoll_run::{
-    CacheFolder, ImageSource, Machine, PatchCost, PresetPlan, RunConfig, RunPlan, Settings, Task,
+    CacheFolder, ImageSource, Machine, PatchCost, Precision, PresetPlan, RunConfig, RunPlan, Settings, Task,
 };
 use plimsoll_train::{
     Concession, DataFacts, PlannedRun, Planning, PlanningStep, RunData, TrainError, largest_patch,
@@ -179,6 +179,12 @@ impl PlanRequest {
         })
     }
 
+    /// The same settings, with a precision: where none is set, the usual one of the device.
+    fn with_precision(&self, settings: &Settings) -> Settings {
+        let usual = || Precision::usual(self.backend.usual_storage());
+        Settings { precision: Some(settings.precision.unwrap_or_else(usual)), ..settings.clone() }
+    }
+
     /// Completes settings with what follows from the data set, or from the model whose plans are taken. Where no patch is set, it is the
     /// largest of nnU-Net's sequence up to its reference that fits what the run is given of the machine.
     pub fn resolve(
@@ -188,6 +194,7 @@ impl PlanRequest {
         fold: &Fold,
         machine: Machine,
     ) -> Outcome<RunConfig> {
+        let settings = &self.with_precision(settings);
         let mut config = match &opened.data {
             RunData::Volumes { dataset, inspection } => {
                 let fingerprint = inspection.fingerprint.as_ref().ok_or_else(|| {
@@ -304,7 +311,7 @@ impl PlanRequest {
         if planned.numbers.dimensions == 2 || !planned.numbers.changes.is_empty() {
             return Ok(Vec::new());
         }
-        let any = Settings { patch_size: None, ..self.settings.clone() };
+        let any = Settings { patch_size: None, ..self.with_precision(&self.settings) };
         let patches = RunConfig::patches(&any, dataset, fingerprint)?;
         let own = planned.config.training.patch;
         let voxels = |patch: [usize; 3]| patch.iter().product::<usize>() as f64;

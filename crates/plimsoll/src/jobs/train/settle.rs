@@ -96,6 +96,11 @@ fn resolve(
             if request.plan.settings.micro_batch.is_none() {
                 config.training.micro_batch = known.config.training.micro_batch;
             }
+            // The usual precision of another device is no reason to change it.
+            if settings.precision.is_none() {
+                config.training.precision = known.config.training.precision;
+                config.products = known.config.products.clone();
+            }
             config.products.adopt(&known.config.products);
             // A resumed run keeps the concessions that it began with.
             for concession in &request.plan.allowed {
