@@ -15,8 +15,11 @@ use crate::engine::CudaEngine;
 use crate::fuse::{FusedNode, context, fuse};
 use crate::layout;
 use crate::lower::ALIGNMENT;
-use crate::ops::tiles;
+use crate::ops::{tiles, tiles_digest};
 use crate::plane_sums::sums_bytes;
+
+/// The digest of the kernels' sources, see `kernels/compile.py`.
+const KERNELS: &str = include_str!("../kernels/kernels.key");
 
 /// A GPU, or a kind of them to plan for.
 #[derive(Clone)]
@@ -118,6 +121,11 @@ impl Backend for CudaBackend {
         let products = if self.architecture.rounds_products() { ", tf32 products" } else { "" };
         let tile = self.architecture.tile().map_or(String::new(), |tile| format!(", tiles {tile}"));
         format!("CUDA, {}{products}{tile}", self.architecture)
+    }
+
+    /// Names the kernels and the table of tiles as well: others may sum in another order.
+    fn arithmetic(&self) -> String {
+        format!("{}, kernels {}, tiles {:016x}", self.identity(), KERNELS.trim(), tiles_digest())
     }
 
     /// The half precision that the card's tensor cores multiply; of two that need as long bf16, which needs no loss scale.

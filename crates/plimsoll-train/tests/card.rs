@@ -356,7 +356,10 @@ fn a_run_on_a_card_comes_to_the_processors_numbers_and_to_the_same_bits_however_
     site.train("moved", &card, false, Some(4));
     let (moved, seen) = site.train("moved", &cpu, true, None);
     assert_eq!(moved.ended, StopReason::Finished);
-    let said = seen.warnings.iter().any(|what| what.contains("started on CUDA, sm_80 and resumes on"));
+    let says = |what: &String| {
+        what.contains("started on CUDA, sm_80, kernels ") && what.contains(" and resumes on CPU")
+    };
+    let said = seen.warnings.iter().any(says);
     assert!(said, "{:?}", seen.warnings);
 
     // Labels are the processor's, but where two classes are as likely to the last bits.

@@ -19,7 +19,7 @@ mod sums;
 mod tokens;
 mod update;
 
-pub(crate) use conv::{FusedConv, FusedTranspose, FusedWeightGrad, normalises_channels, tiles};
+pub(crate) use conv::{FusedConv, FusedTranspose, FusedWeightGrad, normalises_channels, tiles, tiles_digest};
 pub(crate) use norm::{NormAct, NormActGrad};
 use plimsoll_graph::Op;
 

@@ -19,7 +19,7 @@ use plimsoll_plan::Unsupported;
 
 use self::source::Source;
 pub(crate) use self::source::normalises_channels;
-pub(crate) use self::tensor::tiles;
+pub(crate) use self::tensor::{tiles, tiles_digest};
 use super::NormAct;
 use crate::lower::{Context, Lower, Operand, Work};
 

@@ -166,6 +166,11 @@ fn key(architecture: Architecture, part: &Part, dtype: DType, batch: usize) -> S
 /// Tiles by shapes, see the head of the file.
 const TABLE: &str = include_str!("tiles.csv");
 
+/// The digest of that table.
+pub(crate) fn tiles_digest() -> u64 {
+    plimsoll_memory::fnv1a(TABLE.as_bytes())
+}
+
 /// The tile that the table has for a part.
 fn listed(key: &str) -> Option<&'static str> {
     TABLE.lines().find_map(|line| line.strip_prefix(key)?.split(',').next())
