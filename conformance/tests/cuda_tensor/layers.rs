@@ -30,9 +30,22 @@ pub(crate) enum Direction {
 
 pub(crate) const ALL: [Direction; 3] = [Direction::Forward, Direction::Source, Direction::Weights];
 
+/// The types of the volumes of a layer.
+#[derive(Clone, Copy)]
+pub(crate) struct Stored {
+    pub(crate) sources: DType,
+    pub(crate) gradient: DType,
+    pub(crate) results: DType,
+}
+
 impl Layer {
-    /// `stored` is the type of the operands that are volumes, `dtype` that of the results.
-    pub(crate) fn case(&self, directions: &[Direction], stored: DType, dtype: DType) -> Case {
+    /// A case whose operands that are volumes are stored as one type.
+    pub(crate) fn case(&self, directions: &[Direction], stored: DType, results: DType) -> Case {
+        self.case_of(directions, Stored { sources: stored, gradient: stored, results })
+    }
+
+    pub(crate) fn case_of(&self, directions: &[Direction], stored: Stored) -> Case {
+        let Stored { sources: of_sources, gradient, results: dtype } = stored;
         let &Layer { window, batch, extent, channels, outputs } = self;
         let mut program = Program::new("layer");
         let mut sources: Vec<TensorId> = Vec::new();
@@ -41,14 +54,14 @@ impl Layer {
                 &mut program,
                 &format!("x{i}"),
                 Shape::volume(batch, *channels, extent),
-                stored,
+                of_sources,
             ));
         }
         let [kd, kh, kw] = window.kernel;
         let shape = Shape(vec![outputs, channels.iter().sum(), kd, kh, kw]);
         let weights = program.input("weights", shape, Kind::Weights);
         let output = window.output(extent).unwrap();
-        let dy = volume(&mut program, "dy", Shape::volume(batch, outputs, output), stored);
+        let dy = volume(&mut program, "dy", Shape::volume(batch, outputs, output), gradient);
         if directions.contains(&Direction::Forward) {
             let bias = program.input("bias", Shape(vec![outputs]), Kind::Channels);
             let operands: Vec<TensorId> = sources.iter().copied().chain([weights, bias]).collect();
@@ -77,7 +90,9 @@ impl Layer {
             let dw = program.push_one(ConvWeightGrad { window, groups: 1 }, &sources).unwrap();
             program.mark_output(dw, "dw");
         }
-        let name = format!("{channels:?}→{outputs} of {batch}×{extent:?}, {window:?}, {stored} → {dtype}");
+        let name = format!(
+            "{channels:?}→{outputs} of {batch}×{extent:?}, {window:?}, {of_sources} and {gradient} → {dtype}"
+        );
         Case::new(name, program, 1)
     }
 }

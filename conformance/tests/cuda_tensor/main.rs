@@ -4,6 +4,7 @@
 
 mod faults;
 mod layers;
+mod plain;
 mod staged;
 mod warp_groups;
 
@@ -12,7 +13,7 @@ use std::sync::Arc;
 
 use conformance::emulator::{Blocks, Emulator, Tally};
 use conformance::{Case, compare, expected, run};
-use layers::{ALL, Direction, Layer, layer};
+use layers::{ALL, Direction, Layer, Stored, layer};
 use plimsoll_cuda::Architecture;
 use plimsoll_graph::{DType, Window};
 use plimsoll_plan::{Backend, Options};
@@ -116,6 +117,41 @@ fn tiles_that_are_not_filled_and_channels_that_are_no_multiples_are_right() {
     // Results that are stored as f32: logits.
     check(&layer(same, 1, [4, 9, 8], &[16], 17), &[Direction::Forward, Direction::Source], Results::Single);
     check(&layer(Window::point(), 2, [3, 5, 9], &[24], 5), &ALL, Results::Single);
+}
+
+/// Images, and the gradients of logits.
+#[test]
+fn operands_of_f32_are_rounded_to_what_the_others_are() {
+    let same = Window::same([3; 3], [1; 3]);
+    let single = DType::F32;
+    for cores in EVERY.into_iter().filter(|cores| cores.stored != single) {
+        let half = cores.stored;
+        let image = Stored { sources: single, gradient: half, results: half };
+        let logits = Stored { sources: half, gradient: single, results: half };
+        for (layer, directions, stored) in [
+            (layer(same, 2, [3, 5, 6], &[1], 16), &[Direction::Forward, Direction::Weights][..], image),
+            (layer(Window::same([3; 3], [2; 3]), 1, [5, 9, 11], &[4, 1], 40), &[Direction::Forward], image),
+            (layer(same, 1, [4, 9, 8], &[16, 3], 17), &[Direction::Weights], image),
+            (
+                layer(Window::point(), 2, [3, 5, 9], &[24], 5),
+                &[Direction::Source, Direction::Weights],
+                logits,
+            ),
+            (layer(same, 1, [4, 9, 8], &[16], 3), &[Direction::Source, Direction::Weights], logits),
+        ] {
+            let case = layer.case_of(directions, stored);
+            let (found, counts) = cores.tally(&case);
+            compare(&case, &expected(&case), &found, cores.tolerance());
+            let mut plain: Vec<&String> = counts.keys().filter(|name| name.starts_with("conv")).collect();
+            if cores.capability == (7, 0) {
+                // Volta rounds no operands of the gradient of weights.
+                plain.retain(|name| !name.starts_with("conv_weight_grad"));
+            } else {
+                assert!(counts.values().any(|counts| counts.mma > 0), "{}", case.name);
+            }
+            assert!(plain.is_empty(), "{}: {plain:?}", case.name);
+        }
+    }
 }
 
 #[test]

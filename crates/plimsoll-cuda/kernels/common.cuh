@@ -115,6 +115,10 @@ __device__ inline T block_sum(T value) {
 
 #define KERNEL(name, Parameters) extern "C" __global__ void __launch_bounds__(BLOCK) name(const __grid_constant__ Parameters p)
 
+// The same with registers for at least eight blocks of a multiprocessor, and for no more: the assembler would spill some to have one block more.
+#define EIGHT_BLOCKS_KERNEL(name, Parameters) \
+    extern "C" __global__ void __launch_bounds__(BLOCK, 8) name(const __grid_constant__ Parameters p)
+
 // A kernel for each way in which its volumes may be stored.
 #define BY_STORAGE(name, Parameters)              \
     KERNEL(name##_f32, Parameters) { name<float>(p); } \
@@ -122,11 +126,11 @@ __device__ inline T block_sum(T value) {
     KERNEL(name##_f16, Parameters) { name<F16>(p); }
 
 // The same where operands and result may be stored differently; bf16 and f16 never meet.
-#define BY_TWO_STORAGES(name, Parameters)                          \
-    KERNEL(name##_f32_f32, Parameters) { name<float, float>(p); }  \
-    KERNEL(name##_f32_bf16, Parameters) { name<float, Bf16>(p); }  \
-    KERNEL(name##_bf16_f32, Parameters) { name<Bf16, float>(p); }  \
-    KERNEL(name##_bf16_bf16, Parameters) { name<Bf16, Bf16>(p); }  \
-    KERNEL(name##_f32_f16, Parameters) { name<float, F16>(p); }    \
-    KERNEL(name##_f16_f32, Parameters) { name<F16, float>(p); }    \
-    KERNEL(name##_f16_f16, Parameters) { name<F16, F16>(p); }
+#define BY_TWO_STORAGES(name, Parameters)                                      \
+    EIGHT_BLOCKS_KERNEL(name##_f32_f32, Parameters) { name<float, float>(p); } \
+    EIGHT_BLOCKS_KERNEL(name##_f32_bf16, Parameters) { name<float, Bf16>(p); } \
+    EIGHT_BLOCKS_KERNEL(name##_bf16_f32, Parameters) { name<Bf16, float>(p); } \
+    EIGHT_BLOCKS_KERNEL(name##_bf16_bf16, Parameters) { name<Bf16, Bf16>(p); } \
+    EIGHT_BLOCKS_KERNEL(name##_f32_f16, Parameters) { name<float, F16>(p); }   \
+    EIGHT_BLOCKS_KERNEL(name##_f16_f32, Parameters) { name<F16, float>(p); }   \
+    EIGHT_BLOCKS_KERNEL(name##_f16_f16, Parameters) { name<F16, F16>(p); }

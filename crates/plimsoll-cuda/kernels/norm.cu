@@ -1,6 +1,6 @@
 // Normalisation: statistics of parts of planes, their union in f64, and the element-wise passes. A plane is the voxels of a channel of
 // a sample; the planes of a set share their statistics.
-#include "pack.cuh"
+#include "columns.cuh"
 
 // How a volume is cut into parts, and its planes into sets of `samples` by `channels`.
 struct Planes {
@@ -47,6 +47,36 @@ __device__ inline void norm_stats_parts(const NormStatsParts& p) {
     p.parts[3 * i + 2] = total_squares;
 }
 BY_STORAGE(norm_stats_parts, NormStatsParts)
+
+// The same by a block for each sample and part, where packs fill the channels of a voxel.
+template <class T>
+__device__ inline void norm_stats_packs(const NormStatsParts& p) {
+    typedef Columns<T> Own;
+    const Planes& s = p.planes;
+    const Own columns(s.channels);
+    const u32 part = blockIdx.x % s.parts, sample = blockIdx.x / s.parts;
+    const u32 first = part * s.length, end = min(first + s.length, s.voxels);
+    const T* x = (const T*)p.x + (sample * s.voxels * s.channels + columns.channel);
+    float offset[Own::SIZE], sums[2][Own::SIZE] = {};
+    Pack<T>::load(x + first * s.channels, offset);
+    columns.for_each_voxel(first, end, [&](u32 voxel) {
+        float values[Own::SIZE];
+        Pack<T>::load(x + voxel * s.channels, values);
+#pragma unroll
+        for (u32 k = 0; k < Own::SIZE; k++) {
+            const float value = values[k] - offset[k];
+            sums[0][k] += value;
+            sums[1][k] = fmaf(value, value, sums[1][k]);
+        }
+    });
+    columns.sum(sums, [&](u32 channel, const float (&all)[2]) {
+        float* to = p.parts + 3 * (blockIdx.x * s.channels + channel);
+        to[0] = load((const T*)p.x, (sample * s.voxels + first) * s.channels + channel);
+        to[1] = all[0];
+        to[2] = all[1];
+    });
+}
+BY_STORAGE(norm_stats_packs, NormStatsParts)
 
 struct NormStats {
     const float* parts;
@@ -193,6 +223,41 @@ __device__ inline void normalise_grad_parts(const NormaliseGradParts& p) {
     p.parts[2 * i + 1] = total_products;
 }
 BY_STORAGE(normalise_grad_parts, NormaliseGradParts)
+
+// The same by a block for each sample and part, where packs fill the channels of a voxel.
+template <class T>
+__device__ inline void normalise_grad_parts_packs(const NormaliseGradParts& p) {
+    typedef Columns<T> Own;
+    const Planes& s = p.planes;
+    const Own columns(s.channels);
+    const u32 part = blockIdx.x % s.parts, sample = blockIdx.x / s.parts;
+    const u32 first = part * s.length, end = min(first + s.length, s.voxels);
+    const u32 base = sample * s.voxels * s.channels + columns.channel;
+    float statistics[2 * Own::SIZE], scale[Own::SIZE], shift[Own::SIZE], sums[2][Own::SIZE] = {};
+    load_numbers(p.statistics + 2 * (sample * s.channels + columns.channel), statistics);
+    if (p.scale) {
+        load_numbers(p.scale + columns.channel, scale);
+        load_numbers(p.shift + columns.channel, shift);
+    }
+    columns.for_each_voxel(first, end, [&](u32 voxel) {
+        float before[Own::SIZE], after[Own::SIZE];
+        Pack<T>::load((const T*)p.y + (base + voxel * s.channels), before);
+        Pack<T>::load((const T*)p.g + (base + voxel * s.channels), after);
+#pragma unroll
+        for (u32 k = 0; k < Own::SIZE; k++) {
+            const float standard = (before[k] - statistics[2 * k]) * statistics[2 * k + 1];
+            const float g = before_activation(after[k], standard, p.scale ? scale : nullptr, shift, k, p.slope);
+            sums[0][k] += g;
+            sums[1][k] = fmaf(g, standard, sums[1][k]);
+        }
+    });
+    columns.sum(sums, [&](u32 channel, const float (&all)[2]) {
+        float* to = p.parts + 2 * (blockIdx.x * s.channels + channel);
+        to[0] = all[0];
+        to[1] = all[1];
+    });
+}
+BY_STORAGE(normalise_grad_parts_packs, NormaliseGradParts)
 
 struct NormaliseGradSums {
     const float* parts;

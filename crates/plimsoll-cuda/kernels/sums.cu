@@ -1,5 +1,5 @@
 // Sums over many elements: parts into scratch, then the parts in order. No atomics: the same bits always.
-#include "common.cuh"
+#include "columns.cuh"
 
 struct ChannelSum {
     const void* x;
@@ -26,6 +26,23 @@ __device__ inline void channel_sum(const ChannelSum& p) {
     p.parts[i] = total;
 }
 BY_STORAGE(channel_sum, ChannelSum)
+
+// The same by a block for each part, where packs fill the channels of a voxel.
+template <class T>
+__device__ inline void channel_sum_packs(const ChannelSum& p) {
+    typedef Columns<T> Own;
+    const Own columns(p.channels);
+    const u32 first = blockIdx.x * p.length, end = min(first + p.length, p.voxels);
+    float sums[1][Own::SIZE] = {};
+    columns.for_each_voxel(first, end, [&](u32 voxel) {
+        float values[Own::SIZE];
+        Pack<T>::load((const T*)p.x + (voxel * p.channels + columns.channel), values);
+#pragma unroll
+        for (u32 k = 0; k < Own::SIZE; k++) sums[0][k] += values[k];
+    });
+    columns.sum(sums, [&](u32 channel, const float (&all)[1]) { p.parts[blockIdx.x * p.channels + channel] = all[0]; });
+}
+BY_STORAGE(channel_sum_packs, ChannelSum)
 
 struct SumParts {
     const float* parts;    // [parts][count]

@@ -134,6 +134,19 @@ __device__ __forceinline__ void stage_piece(u32 to, const H* x, u32 voxel, u32 c
     store_piece(to, make_uint4(piece[0], piece[1], piece[2], piece[3]));
 }
 
+// The same of a voxel that is stored as f32, whose numbers are rounded to those that are multiplied.
+template <class H>
+__device__ __forceinline__ void stage_rounded(u32 to, const float* x, u32 voxel, u32 channels, u32 channel, bool there) {
+    x += voxel * channels;
+    // Two numbers at a time: registers are scarce.
+#pragma unroll 1
+    for (u32 k = 0; k < 4; k++) {
+        const u32 c = channel + 2 * k;
+        const float first = there && c < channels ? x[c] : 0.0f, second = there && c + 1 < channels ? x[c + 1] : 0.0f;
+        asm volatile("st.shared.b32 [%0], %1;\n" ::"r"(to + 4 * k), "r"(pair_of((const H*)nullptr, first, second)) : "memory");
+    }
+}
+
 // The same of rows of 128 bytes, where words are read, not pieces: four rows in succession of eight words each.
 __device__ __forceinline__ u32 swizzled_128(u32 at) {
     return at ^ ((at >> 2) & 96);

@@ -77,6 +77,7 @@ struct Sources {
     const float* shift[MOST_SOURCES];
     float slope[MOST_SOURCES];                // of a leaky ReLU
     u32 channels[MOST_SOURCES];
+    u32 is_wide[MOST_SOURCES];                // 1: stored as f32, and rounded when it is staged; it has no statistics
 };
 
 // Where the pieces of a box lie for products by warps: voxel after voxel, the two pieces of every other four exchanged.
@@ -126,11 +127,22 @@ __device__ __forceinline__ void for_each_piece(u32 box, const Tiling& t, const T
     }
 }
 
-// Stages a chunk of channels of the box of a tile.
-template <class H, class Layout = VoxelAfterVoxel>
+// Whether what is staged is not yet what is multiplied: f32 is rounded to tf32 then.
+template <class H>
+constexpr bool ROUNDS = sizeof(H) == 4;
+
+// Stages a chunk of channels of the box of a tile. `WIDE`: of sources that may be stored as f32.
+template <class H, class Layout = VoxelAfterVoxel, bool WIDE = !ROUNDS<H>>
 __device__ __forceinline__ void stage_box(u32 box, const Tiling& t, const Tile& tile, const Sources& from, u32 source, u32 channel) {
-    const H* x = (const H*)from.maps[source];
     const u32 channels = from.channels[source], own = channel + threadIdx.x % 2 * PIECE<H>;
+    if constexpr (WIDE) {
+        if (from.is_wide[source]) {
+            const float* x = (const float*)from.maps[source];
+            for_each_piece<Layout>(box, t, tile, [&](u32 at, u32 voxel, bool there) { stage_rounded<H>(at, x, voxel, channels, own, there); });
+            return;
+        }
+    }
+    const H* x = (const H*)from.maps[source];
     for_each_piece<Layout>(box, t, tile, [&](u32 at, u32 voxel, bool there) { stage_piece(at, x, voxel, channels, own, there); });
 }
 
@@ -165,10 +177,6 @@ struct Activation {
         second = second > 0.0f ? second : second * slope;
     }
 };
-
-// Whether what is staged is not yet what is multiplied: f32 is rounded to tf32 then.
-template <class H>
-constexpr bool ROUNDS = sizeof(H) == 4;
 
 // Makes what this thread has staged at an address, when its copy has arrived, what is multiplied: normalised and activated if `activation` is of a source
 // that is, and rounded.

@@ -44,10 +44,22 @@ __device__ __forceinline__ void for_each_place(u32 to, const Tiling& t, const Ti
     }
 }
 
+// Whether operands may be stored as f32: on Volta there are no registers for that, and plain kernels are for them.
+template <class H>
+constexpr bool STAGES_WIDE = !ROUNDS<H> && !VOLTA;
+
 // Stages 32 channels of the places of a tile.
 template <class H>
 __device__ __forceinline__ void stage_places(u32 to, const Tiling& t, const Tile& tile, const Sources& from, u32 output) {
     const u32 own = output + threadIdx.x % PIECES<H> * PIECE<H>;
+    if constexpr (STAGES_WIDE<H>) {
+        if (from.is_wide[0]) {
+            for_each_place<H>(to, t, tile, [&](u32 at, u32 voxel, bool there) {
+                stage_rounded<H>(at, (const float*)from.maps[0], voxel, from.channels[0], own, there);
+            });
+            return;
+        }
+    }
     for_each_place<H>(to, t, tile, [&](u32 at, u32 voxel, bool there) {
         stage_piece(at, (const H*)from.maps[0], voxel, from.channels[0], own, there);
     });
@@ -101,7 +113,7 @@ __device__ __forceinline__ void tensor_weight_grad(const TensorWeightGrad& p) {
     const u32 first = blockIdx.x * p.length, end = min(first + p.length, p.tiles);
     if (first < end) {
         const Tile tile(t, first);
-        stage_box<H>(shared_address(stages[0]), t, tile, p.sources, source, channel);
+        stage_box<H, VoxelAfterVoxel, STAGES_WIDE<H>>(shared_address(stages[0]), t, tile, p.sources, source, channel);
         stage_places<H>(shared_address(stages[0]) + p.dy_at, t, tile, p.result, first_output);
     }
     commit_copies();
@@ -118,7 +130,7 @@ __device__ __forceinline__ void tensor_weight_grad(const TensorWeightGrad& p) {
             if (i + 1 < end) {
                 const Tile tile(t, i + 1);
                 const u32 to = shared_address(stages[(i + 1 - first) % STAGES]);
-                stage_box<H>(to, t, tile, p.sources, source, channel);
+                stage_box<H, VoxelAfterVoxel, STAGES_WIDE<H>>(to, t, tile, p.sources, source, channel);
                 stage_places<H>(to + p.dy_at, t, tile, p.result, first_output);
             }
             commit_copies();
@@ -141,7 +153,7 @@ __device__ __forceinline__ void tensor_weight_grad(const TensorWeightGrad& p) {
             // No one still reads this tile, whose place the next one takes.
             __syncthreads();
             const Tile tile(t, i + 1);
-            stage_box<H>(box, t, tile, p.sources, source, channel);
+            stage_box<H, VoxelAfterVoxel, STAGES_WIDE<H>>(box, t, tile, p.sources, source, channel);
             stage_places<H>(dy, t, tile, p.result, first_output);
         }
     }

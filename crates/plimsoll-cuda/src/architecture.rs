@@ -26,9 +26,11 @@ struct Card {
     /// f32 multiply-adds per clock and multiprocessor: NVIDIA, "CUDA C++ Programming Guide", throughput of native arithmetic
     /// instructions.
     lanes: f64,
-    /// Multiprocessors, boost clock in hertz, and bytes per second of memory of the card that is named: NVIDIA's white papers on
+    /// Multiprocessors, and below boost clock in hertz and bytes per second of memory of the card that is named: NVIDIA's white papers on
     /// Volta, Turing, Ampere (GA100, GA102), Ada, Hopper and Blackwell.
-    multiprocessors: f64,
+    multiprocessors: usize,
+    /// KiB of shared memory of a multiprocessor for its blocks: NVIDIA, "CUDA C++ Programming Guide", technical specifications.
+    shared: usize,
     clock: f64,
     bandwidth: f64,
     /// Operations a second of tensor cores on bf16 or f16 with sums of f32, without sparsity, from the same papers; half as many on tf32.
@@ -38,30 +40,29 @@ struct Card {
 const fn card(
     capability: (u32, u32),
     lanes: f64,
-    multiprocessors: f64,
-    clock: f64,
-    bandwidth: f64,
+    [multiprocessors, shared]: [usize; 2],
+    [clock, bandwidth]: [f64; 2],
     tensor: f64,
 ) -> Card {
-    Card { capability, lanes, multiprocessors, clock, bandwidth, tensor }
+    Card { capability, lanes, multiprocessors, shared, clock, bandwidth, tensor }
 }
 
 /// In ascending order; one that is not here is like the last before it.
 const CARDS: &[Card] = &[
     // V100 SXM2
-    card((7, 0), 64.0, 80.0, 1.53e9, 0.90e12, 125e12),
+    card((7, 0), 64.0, [80, 96], [1.53e9, 0.90e12], 125e12),
     // T4
-    card((7, 5), 64.0, 40.0, 1.59e9, 0.32e12, 65e12),
+    card((7, 5), 64.0, [40, 64], [1.59e9, 0.32e12], 65e12),
     // A100 SXM4, 40 GB
-    card((8, 0), 64.0, 108.0, 1.41e9, 1.555e12, 312e12),
+    card((8, 0), 64.0, [108, 164], [1.41e9, 1.555e12], 312e12),
     // RTX 3090
-    card((8, 6), 128.0, 82.0, 1.70e9, 0.936e12, 71e12),
+    card((8, 6), 128.0, [82, 100], [1.70e9, 0.936e12], 71e12),
     // RTX 4090
-    card((8, 9), 128.0, 128.0, 2.52e9, 1.008e12, 165e12),
+    card((8, 9), 128.0, [128, 100], [2.52e9, 1.008e12], 165e12),
     // H100 SXM5
-    card((9, 0), 128.0, 132.0, 1.98e9, 3.35e12, 989e12),
+    card((9, 0), 128.0, [132, 228], [1.98e9, 3.35e12], 989e12),
     // RTX 5090
-    card((12, 0), 128.0, 170.0, 2.41e9, 1.792e12, 209.5e12),
+    card((12, 0), 128.0, [170, 100], [2.41e9, 1.792e12], 209.5e12),
 ];
 
 /// The least that the PTX is made for.
@@ -144,10 +145,21 @@ impl Architecture {
         CARDS.iter().rev().find(known).unwrap_or(&CARDS[0])
     }
 
+    /// The multiprocessors of the card that the table has for it.
+    pub(crate) fn multiprocessors(self) -> usize {
+        self.card().multiprocessors
+    }
+
+    /// Blocks that its multiprocessors run at once, each with `shared` bytes, if a multiprocessor has registers for `most` of them.
+    pub(crate) fn resident_blocks(self, shared: usize, most: usize) -> usize {
+        let card = self.card();
+        card.multiprocessors * ((card.shared << 10) / shared).clamp(1, most)
+    }
+
     /// Rates of the card that the table has for it, as far as kernels like these come near its peaks: see [`PLAIN`] and the others.
     pub(crate) fn rates(self) -> Rates {
         let card = self.card();
-        let peak = 2.0 * card.lanes * card.multiprocessors * card.clock;
+        let peak = 2.0 * card.lanes * card.multiprocessors as f64 * card.clock;
         let reached = match self.generation() {
             Generation::Volta | Generation::Turing => TENSOR_ONE_STAGE,
             Generation::Ampere if self.major < 9 => TENSOR,
@@ -161,10 +173,9 @@ impl Architecture {
     }
 }
 
-/// The share of a card's f32 peak that one thread per result reaches. Each thread loads two numbers for each
-/// multiply-add, and loads run at a quarter to an eighth of the rate of multiply-adds. Like the other five, this is an
-/// estimate that no card has confirmed.
-const PLAIN: f64 = 0.125;
+/// The share of a card's f32 peak that plain kernels reach. A thread makes five loads for four multiply-adds, and loads run at a half to a
+/// quarter of the rate of multiply-adds. Like the other five, this is an estimate that no card has confirmed.
+const PLAIN: f64 = 0.2;
 
 /// The share of the peak of tensor cores that convolutions reach. Matrix products by the same instructions reach more;
 /// convolutions stage their boxes with the same threads.

@@ -15,6 +15,9 @@ use crate::{Architecture, Launch};
 /// Offsets in the arena are multiples of it, as `cudaMalloc`'s addresses are.
 pub(crate) const ALIGNMENT: usize = 256;
 
+/// Bytes that a thread loads and stores at once.
+pub(crate) const PACK_BYTES: usize = 16;
+
 /// Threads of a block, `BLOCK` of the kernels.
 pub(crate) const BLOCK: usize = 128;
 
@@ -77,7 +80,7 @@ impl<'a> Operand<'a> {
 
     /// Elements of it that a thread loads and stores at once, `Pack` of the kernels: 16 bytes.
     pub(crate) fn pack(&self) -> usize {
-        16 / self.info.dtype.bytes()
+        PACK_BYTES / self.info.dtype.bytes()
     }
 
     /// Returns the storage type, as it appears in the names of kernels.

@@ -1,11 +1,12 @@
 //! Attention within windows, and its gradient.
 
 use bytemuck::{Pod, Zeroable};
+use plimsoll_graph::DType;
 use plimsoll_graph::ops::{WindowAttention, WindowAttentionGrad};
 use plimsoll_plan::Unsupported;
 
 use super::elementwise::fill;
-use super::sums::{channel_sum, sum_few_parts};
+use super::sums::{Summed, channel_sum, sum_few_parts};
 use crate::lower::{Context, Lower, Stretch, Work, address_or_null, start_or_null, stretches};
 
 /// Channels of a result that a thread makes, `CHANNEL_CHUNK` of the kernels.
@@ -225,14 +226,13 @@ impl Lower for WindowAttentionGrad {
             if let Some(padding) = padding {
                 // Tokens of the padding are no queries: the first third stays zero.
                 let own = dbias.at.after::<f32>(channels as usize);
-                channel_sum(
-                    cx,
-                    &mut work,
-                    "channel_sum_f32",
-                    padding,
-                    [paddings, 2 * channels as usize],
-                    own,
-                )?;
+                let summed = Summed {
+                    at: padding,
+                    dtype: DType::F32,
+                    voxels: paddings,
+                    channels: 2 * channels as usize,
+                };
+                channel_sum(cx, &mut work, summed, own)?;
             }
         }
         Ok(work)

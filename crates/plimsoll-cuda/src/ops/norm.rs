@@ -1,13 +1,12 @@
 //! Normalisations, their gradient, and running statistics.
 
 use bytemuck::{Pod, Zeroable};
-use plimsoll_graph::Shape;
 use plimsoll_graph::ops::{
     NormFromRunning, NormStats, Normalise, NormaliseGrad, Over, RunningFactors, RunningUpdate,
 };
 use plimsoll_plan::Unsupported;
 
-use super::sums::MOST_PARTS;
+use super::sums::{BLOCK_PARTS, MOST_PARTS, sums_packs};
 use crate::lower::{Context, Lower, Operand, Stretch, Work, address_or_null, parts, stretches};
 
 /// The division of a volume into parts, and of its planes into sets.
@@ -25,10 +24,12 @@ struct Planes {
 }
 
 impl Planes {
-    fn new(cx: &Context<'_>, shape: &Shape, over: Over) -> Result<Planes, Unsupported> {
+    fn new(cx: &Context<'_>, volume: &Operand<'_>, over: Over) -> Result<Planes, Unsupported> {
+        let shape = &volume.info.shape;
         let (batch, channels, voxels) = (shape.batch(), shape.channels(), shape.voxels());
         cx.count(&[batch, channels, voxels])?;
-        let (length, parts) = parts(voxels, MOST_PARTS);
+        let by_packs = sums_packs(volume.info.dtype, channels);
+        let (length, parts) = parts(voxels, if by_packs { BLOCK_PARTS } else { MOST_PARTS });
         // Three numbers of each part are the most.
         cx.count(&[batch, channels, parts, 3])?;
         let (set_samples, set_channels) = match over {
@@ -57,6 +58,31 @@ impl Planes {
     }
 }
 
+/// The sums of the parts of a volume's planes.
+struct PartSums<'a, P> {
+    /// The kernel with a thread for each part and channel, and the one with a block for each part, which sums packs of channels.
+    kernels: [&'static str; 2],
+    volume: &'a Operand<'a>,
+    planes: Planes,
+    parameters: P,
+    reads: &'a [Stretch],
+    write: Stretch,
+}
+
+impl<P: Pod> PartSums<'_, P> {
+    fn launch(&self, cx: &Context<'_>, work: &mut Work) -> Result<(), Unsupported> {
+        let PartSums { kernels: [kernel, of_packs], volume, planes, parameters, reads, write } = self;
+        let parts = planes.batch * planes.parts;
+        if sums_packs(volume.info.dtype, planes.channels as usize) {
+            let kernel = cx.kernel(of_packs, &[volume])?;
+            return work.blocks(kernel, [parts, 1], parameters, reads, &[*write]);
+        }
+        let kernel = cx.kernel(kernel, &[volume])?;
+        work.each(kernel, parts * planes.channels, parameters, reads, &[*write]);
+        Ok(())
+    }
+}
+
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct NormStatsPartsParameters {
@@ -79,12 +105,19 @@ struct NormStatsParameters {
 impl Lower for NormStats {
     fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
         let (x, statistics, variances) = (cx.input(0), cx.output(0), cx.outputs.get(1));
-        let planes = Planes::new(cx, &x.info.shape, self.over)?;
+        let planes = Planes::new(cx, x, self.over)?;
         let threads = planes.count() * planes.parts;
         let mut work = Work::new(cx);
         let scratch = work.take::<f32>(3 * threads as usize)?;
-        let of_parts = NormStatsPartsParameters { x: x.address(), parts: scratch.address, planes };
-        work.each(cx.kernel("norm_stats_parts", &[x])?, threads, &of_parts, &[x.at], &[scratch]);
+        let sums = PartSums {
+            kernels: ["norm_stats_parts", "norm_stats_packs"],
+            volume: x,
+            planes,
+            parameters: NormStatsPartsParameters { x: x.address(), parts: scratch.address, planes },
+            reads: &[x.at],
+            write: scratch,
+        };
+        sums.launch(cx, &mut work)?;
         let parameters = NormStatsParameters {
             parts: scratch.address,
             statistics: statistics.address(),
@@ -241,7 +274,7 @@ impl Lower for NormActGrad {
         let (g, y, statistics) = (cx.input(0), cx.input(1), cx.input(2));
         let (scale, shift) = (cx.inputs.get(3), cx.inputs.get(4));
         let (dy, dscale, dshift) = (cx.output(0), cx.outputs.get(1), cx.outputs.get(2));
-        let planes = Planes::new(cx, &y.info.shape, self.over)?;
+        let planes = Planes::new(cx, y, self.over)?;
         let threads = planes.count() * planes.parts;
         let mut work = Work::new(cx);
         let of_parts = work.take::<f32>(2 * threads as usize)?;
@@ -258,8 +291,15 @@ impl Lower for NormActGrad {
             slope: self.norm.slope,
             unused: 0,
         };
-        let kernel = cx.kernel("normalise_grad_parts", &[y])?;
-        work.each(kernel, threads, &parameters, &stretches(&cx.inputs), &[of_parts]);
+        let part_sums = PartSums {
+            kernels: ["normalise_grad_parts", "normalise_grad_parts_packs"],
+            volume: y,
+            planes,
+            parameters,
+            reads: &stretches(&cx.inputs),
+            write: of_parts,
+        };
+        part_sums.launch(cx, &mut work)?;
         let parameters = GradSumsParameters { parts: of_parts.address, sums: sums.address, planes };
         work.blocks("normalise_grad_sums", [planes.count(), 1], &parameters, &[of_parts], &[sums])?;
         let parameters = GradMeansParameters {

@@ -1,13 +1,17 @@
 //! Sums over many elements: parts of them into scratch, then all parts in order.
 
 use bytemuck::{Pod, Zeroable};
+use plimsoll_graph::DType;
 use plimsoll_graph::ops::{ChannelSum, GradNorm};
 use plimsoll_plan::Unsupported;
 
-use crate::lower::{Context, Lower, Stretch, Work, address_or_null, parts};
+use crate::lower::{BLOCK, Context, Lower, PACK_BYTES, Stretch, Work, address_or_null, parts};
 
 /// Parts of the voxels of a volume, so that a card has threads enough and their sums are soon added up.
 pub(super) const MOST_PARTS: usize = 256;
+
+/// Parts that one thread adds up as soon as a block would.
+const FEW_PARTS: usize = 64;
 
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
@@ -35,16 +39,47 @@ struct ChannelSumParameters {
     count: u32,
 }
 
-/// The sum over voxels of each channel: of `[voxels][channels]`, as the kernel takes it.
+/// Adds up `[parts][count]`, a block for each sum.
+fn sum_many_parts(
+    work: &mut Work,
+    from: Stretch,
+    to: Stretch,
+    [parts_count, count]: [u32; 2],
+) -> Result<(), Unsupported> {
+    let parameters = SumPartsParameters { parts: from.address, y: to.address, count, parts_count };
+    work.blocks("sum_many_parts", [count, 1], &parameters, &[from], &[to])
+}
+
+/// Threads that keep a card's memory busy where each sums one channel: parts are made until as many have work.
+const THREADS: usize = 1 << 15;
+
+/// Parts of a volume's voxels that blocks sum: enough for all multiprocessors of a large card, several for each.
+pub(super) const BLOCK_PARTS: usize = 1024;
+
+/// Returns `true` if blocks can sum the channels of voxels in packs: these fill the channels, and are no more than threads.
+pub(super) fn sums_packs(dtype: DType, channels: usize) -> bool {
+    let pack = PACK_BYTES / dtype.bytes();
+    channels.is_multiple_of(pack) && channels / pack <= BLOCK
+}
+
+/// The voxels whose channels are summed, `[voxels][channels]`.
+pub(super) struct Summed {
+    pub(super) at: Stretch,
+    pub(super) dtype: DType,
+    pub(super) voxels: usize,
+    pub(super) channels: usize,
+}
+
+/// The sum over voxels of each channel.
 pub(super) fn channel_sum(
     cx: &Context<'_>,
     work: &mut Work,
-    kernel: impl Into<String>,
-    x: Stretch,
-    [voxels, channels]: [usize; 2],
+    Summed { at: x, dtype, voxels, channels }: Summed,
     y: Stretch,
 ) -> Result<(), Unsupported> {
-    let (length, parts) = parts(voxels, MOST_PARTS);
+    let by_packs = sums_packs(dtype, channels);
+    let most = if by_packs { BLOCK_PARTS } else { (THREADS / channels).max(MOST_PARTS) };
+    let (length, parts) = parts(voxels, most);
     let scratch = work.take::<f32>(parts.saturating_mul(channels))?;
     let count = cx.count(&[parts, channels])?;
     let parameters = ChannelSumParameters {
@@ -55,18 +90,29 @@ pub(super) fn channel_sum(
         length: cx.count(&[length])?,
         count,
     };
-    work.each(kernel, count, &parameters, &[x], &[scratch]);
-    sum_few_parts(work, scratch, y, [cx.count(&[parts])?, parameters.channels]);
+    let blocks = cx.count(&[parts])?;
+    match by_packs {
+        true => {
+            let kernel = format!("channel_sum_packs_{dtype}");
+            work.blocks(kernel, [blocks, 1], &parameters, &[x], &[scratch])?;
+        }
+        false => work.each(format!("channel_sum_{dtype}"), count, &parameters, &[x], &[scratch]),
+    }
+    match parts > FEW_PARTS {
+        true => sum_many_parts(work, scratch, y, [blocks, parameters.channels])?,
+        false => sum_few_parts(work, scratch, y, [blocks, parameters.channels]),
+    }
     Ok(())
 }
 
 impl Lower for ChannelSum {
     fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
+        let mut work = Work::new(cx);
         let (x, shape) = (cx.input(0), &cx.input(0).info.shape);
         cx.elements(x)?;
-        let mut work = Work::new(cx);
-        let size = [shape.batch() * shape.voxels(), shape.channels()];
-        channel_sum(cx, &mut work, cx.kernel("channel_sum", &[x])?, x.at, size, cx.output(0).at)?;
+        let (voxels, channels) = (shape.batch() * shape.voxels(), shape.channels());
+        let summed = Summed { at: x.at, dtype: x.info.dtype, voxels, channels };
+        channel_sum(cx, &mut work, summed, cx.output(0).at)?;
         Ok(work)
     }
 }

@@ -1,8 +1,9 @@
 //! Convolutions, transposed convolutions and the gradients of weights: which kernels they take.
 //!
-//! On cards with tensor cores for bf16 or f16, a convolution of all channels with all runs on them if its operands are
-//! stored in that type and a tile of its results fits into shared memory with all voxels that it reads; see [`tiling`].
-//! So does one of f32 whose products are to be of tf32. All others take the plain kernels: convolutions of f32, those
+//! On cards with tensor cores for bf16 or f16, a convolution of all channels with all runs on them if one of its operands or its result is
+//! stored in that type and a tile of its results fits into shared memory with all voxels that it reads; see [`tiling`]. Operands of f32,
+//! which are images and the gradients of logits, are rounded to it, as by PyTorch's autocast.
+//! So does one of f32 whose products are to be of tf32. All others take the plain kernels: convolutions of f32 alone, those
 //! within groups of channels, dilated ones, and those with kernels or strides so large that nothing can be reused. That decision
 //! depends on shapes, types and the architecture alone, and is made here.
 
@@ -21,6 +22,7 @@ use self::source::Source;
 pub(crate) use self::source::normalises_channels;
 pub(crate) use self::tensor::{tiles, tiles_digest};
 use super::NormAct;
+use crate::architecture::Generation;
 use crate::lower::{Context, Lower, Operand, Work};
 
 /// Sources of a convolution, `MOST_SOURCES` of the kernels.
@@ -66,26 +68,38 @@ pub(crate) struct FusedWeightGrad<'a> {
     pub(crate) loads: Vec<Option<NormAct>>,
 }
 
-/// Returns `true` if tensor cores are to multiply the values of some operands: without loss, or as tf32 if that is
-/// requested.
-fn for_tensor_cores<'a>(
+/// Returns the type of the numbers that tensor cores multiply in a convolution with some operands and a result, or `None` if it is not for them: the one
+/// half precision among them, to which operands of f32 are rounded; or f32, if it is multiplied as tf32.
+fn multiplied(
     cx: &Context<'_>,
     window: &Window,
     groups: usize,
-    mut operands: impl Iterator<Item = &'a Operand<'a>>,
-) -> bool {
-    let multiplied = |dtype: DType| cx.architecture.multiplies(dtype) && groups == 1 && window.is_dense();
-    let Some(dtype) = operands.next().map(|operand| operand.info.dtype) else { return false };
-    multiplied(dtype) && operands.all(|operand| operand.info.dtype == dtype)
+    stored: impl IntoIterator<Item = DType>,
+) -> Option<DType> {
+    let mut dtype = DType::F32;
+    for stored in stored {
+        match stored {
+            DType::F32 => {}
+            DType::Bf16 | DType::F16 if [DType::F32, stored].contains(&dtype) => dtype = stored,
+            _ => return None,
+        }
+    }
+    (cx.architecture.multiplies(dtype) && groups == 1 && window.is_dense()).then_some(dtype)
+}
+
+/// The types in which maps are stored.
+fn stored<'a>(sources: &'a [Source<'_>]) -> impl Iterator<Item = DType> + use<'a> {
+    sources.iter().map(|source| source.map.info.dtype)
 }
 
 /// A convolution on tensor cores, if they can take it.
 fn conv(op: &Conv, loads: &[Option<NormAct>], cx: &Context<'_>) -> Result<Option<Work>, Unsupported> {
     let (sources, rest) = Source::all(&cx.inputs, loads);
-    if !for_tensor_cores(cx, &op.window, op.groups, sources.iter().map(|source| &source.map)) {
-        return Ok(None);
+    let all = stored(&sources).chain([cx.output(0).info.dtype]);
+    match multiplied(cx, &op.window, op.groups, all) {
+        Some(dtype) => tensor::conv(op, &sources, rest, dtype, cx),
+        None => Ok(None),
     }
-    tensor::conv(op, &sources, rest, cx)
 }
 
 /// The same of a transposed convolution.
@@ -95,24 +109,28 @@ fn transpose(
     cx: &Context<'_>,
 ) -> Result<Option<Work>, Unsupported> {
     let (sources, rest) = Source::all(&cx.inputs, &[load]);
-    if !for_tensor_cores(cx, &op.window, op.groups, sources.iter().map(|source| &source.map)) {
-        return Ok(None);
+    let all = stored(&sources).chain([cx.output(0).info.dtype]);
+    match multiplied(cx, &op.window, op.groups, all) {
+        Some(dtype) => tensor::conv_transpose(op, &sources, rest, dtype, cx),
+        None => Ok(None),
     }
-    tensor::conv_transpose(op, &sources, rest, cx)
 }
 
-/// The same of a gradient by weights.
+/// The same of a gradient by weights, which is f32 always.
 fn weight_grad(
     op: &ConvWeightGrad,
     loads: &[Option<NormAct>],
     cx: &Context<'_>,
 ) -> Result<Option<Work>, Unsupported> {
     let (operands, _) = Source::all(&cx.inputs, loads);
-    if !for_tensor_cores(cx, &op.window, op.groups, operands.iter().map(|operand| &operand.map)) {
+    let Some(dtype) = multiplied(cx, &op.window, op.groups, stored(&operands)) else { return Ok(None) };
+    // On Volta the kernel has no registers left to round operands.
+    let rounds = stored(&operands).any(|stored| stored != dtype);
+    if rounds && cx.architecture.generation() == Generation::Volta {
         return Ok(None);
     }
     let Some((result, sources)) = operands.split_last() else { return Ok(None) };
-    tensor_weight_grad::conv_weight_grad(op, sources, result, cx)
+    tensor_weight_grad::conv_weight_grad(op, sources, result, dtype, cx)
 }
 
 /// The plain kernels where tensor cores cannot take it for whatever reason: what is beyond both is refused by the latter.
@@ -297,6 +315,37 @@ mod tests {
     }
 
     #[test]
+    fn images_and_gradients_of_logits_are_rounded_to_the_half_precision_of_the_other_operands() {
+        let of = |name: &str, channels, types| {
+            kernel_on(name.parse().unwrap(), Window::same([3; 3], [1; 3]), 128, channels, types).0
+        };
+        // The first layer, whose images are f32.
+        let first = [DType::F32, DType::Bf16];
+        assert_eq!(of("sm_80", [1, 32], first), "tensor_conv_256x32_bf16_bf16");
+        assert_eq!(of("sm_70", [1, 32], [DType::F32, DType::F16]), "tensor_conv_256x32_f16_f16");
+        // Warp groups round nothing, and no tensor cores before Ampere multiply bf16.
+        assert_eq!(of("sm_90", [4, 64], first), "tensor_conv_128x64_bf16_bf16");
+        assert_eq!(of("sm_75", [1, 32], first), "conv_f32_bf16");
+        let point = |name: &str, types: [DType; 2]| {
+            let architecture = name.parse::<Architecture>().unwrap();
+            let volume =
+                |channels: usize, dtype| info(Shape::volume(2, channels, [16; 3]), Kind::Volume, dtype);
+            let (x, dy) = (volume(32, types[0]), volume(3, types[1]));
+            let dw = info(Shape(vec![3, 32, 1, 1, 1]), Kind::Weights, DType::F32);
+            let inputs = vec![Operand::new(&x, 0), Operand::new(&dy, 0)];
+            let outputs = vec![Operand::new(&dw, 0)];
+            let cx = Context { name: "conv_weight_grad", architecture, inputs, outputs, scratch: 0 };
+            let grad = ConvWeightGrad { window: Window::point(), groups: 1 };
+            grad.lower(&cx).unwrap().launches[0].kernel.clone()
+        };
+        assert_eq!(point("sm_80", [DType::Bf16, DType::F32]), "tensor_weight_grad_bf16");
+        assert_eq!(point("sm_75", [DType::F16, DType::F32]), "tensor_weight_grad_f16");
+        // Volta has no registers to round operands there.
+        assert_eq!(point("sm_70", [DType::F16, DType::F32]), "conv_weight_grad_f16_f32");
+        assert_eq!(point("sm_80", [DType::F32; 2]), "conv_weight_grad_f32_f32");
+    }
+
+    #[test]
     fn f32_is_rounded_only_where_that_is_asked_for_and_the_result_is_f32() {
         let rounding = |name: &str| name.parse::<Architecture>().unwrap().with_tf32_products();
         assert_eq!([rounding("sm_70"), rounding("sm_75")], [None; 2]);
@@ -304,7 +353,7 @@ mod tests {
         let of = |types| kernel_on(rounding("sm_86").unwrap(), same, 64, [32, 32], types);
         // Weights of 27 taps, 32 by 32, in four bytes each.
         assert_eq!(of([DType::F32; 2]), ("tensor_conv_256x32_f32_f32".into(), 27 * 32 * 32 * 4));
-        assert_eq!(of([DType::F32, DType::Bf16]).0, "conv_f32_bf16");
+        assert_eq!(of([DType::F32, DType::Bf16]).0, "tensor_conv_256x32_bf16_bf16");
         assert_eq!(of([DType::Bf16; 2]).0, "tensor_conv_256x32_bf16_bf16");
     }
 }

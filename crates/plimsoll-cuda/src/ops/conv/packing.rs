@@ -1,10 +1,10 @@
 //! Weights for tensor cores: rounded to what these multiply and in the order in which lanes take them.
 
 use bytemuck::{Pod, Zeroable};
+use plimsoll_graph::DType;
 use plimsoll_plan::Unsupported;
 
 use super::MOST_SOURCES;
-use super::source::Source;
 use super::tiling::chunks;
 use crate::lower::{Context, Stretch, Work};
 
@@ -59,21 +59,21 @@ pub(super) enum MultipliedBy {
     WarpGroups,
 }
 
-/// Packs weights into scratch, for blocks of `block_columns` channels of the result.
+/// Packs weights into scratch as numbers of `multiplied`, for blocks of `block_columns` channels of the result.
 ///
 /// # Errors
 /// Returns an error if the weights are too many for the kernels' indices.
 pub(super) fn pack(
     work: &mut Work,
     cx: &Context<'_>,
-    source: &Source<'_>,
+    multiplied: DType,
     of: &Weights,
     block_columns: usize,
     by: MultipliedBy,
 ) -> Result<Stretch, Unsupported> {
     let blocks = (of.columns as usize).div_ceil(block_columns);
     let taps = of.taps.map(|taps| taps as usize);
-    let chunks = chunks(&of.channels, source.map.info.dtype);
+    let chunks = chunks(&of.channels, multiplied);
     // A thread for each word of weights: a chunk of rows by sixteen columns is 128 of those.
     let each = [blocks, chunks, taps[0], taps[1], taps[2], block_columns / 16, 128];
     let count = cx.count(&each)?;
@@ -99,6 +99,6 @@ pub(super) fn pack(
         MultipliedBy::Warps => "tensor_pack",
         MultipliedBy::WarpGroups => "warpgroup_pack",
     };
-    work.each(cx.kernel(kernel, &[&source.map])?, count, &parameters, &[of.at], &[packed]);
+    work.each(format!("{kernel}_{multiplied}"), count, &parameters, &[of.at], &[packed]);
     Ok(packed)
 }

@@ -1,4 +1,4 @@
-//! Convolutions without tensor cores: a thread for each element of the result, on every card and of every kind of convolution.
+//! Convolutions without tensor cores: a thread for a few elements of the result, on every card and of every kind of convolution.
 
 use bytemuck::{Pod, Zeroable};
 use plimsoll_graph::ops::{Conv, ConvTranspose, ConvWeightGrad};
@@ -6,8 +6,11 @@ use plimsoll_graph::{Shape, Window};
 use plimsoll_plan::Unsupported;
 
 use super::{MOST_SOURCES, sources};
-use crate::lower::{Context, Work, address_or_null, parts, stretches};
+use crate::lower::{Context, Operand, RUN, Stretch, Work, address_or_null, stretches};
 use crate::ops::sums::sum_few_parts;
+
+/// Results that a thread computes at once, `ABREAST` of the kernels.
+const ABREAST: usize = 4;
 
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
@@ -59,6 +62,8 @@ struct ConvParameters {
     y: u64,
     source_count: u32,
     count: u32,
+    abreast: u32,
+    unused: u32,
     geometry: Geometry,
 }
 
@@ -68,7 +73,10 @@ pub(super) fn conv(op: &Conv, cx: &Context<'_>) -> Result<Work, Unsupported> {
     cx.elements(weights)?;
     let (addresses, channels) = sources(cx, from)?;
     let shapes = [&from[0].info.shape, &y.info.shape, &weights.info.shape];
-    let count = cx.elements(y)?;
+    cx.elements(y)?;
+    let [depth, height, width] = y.info.shape.spatial();
+    let abreast = width.div_ceil(ABREAST);
+    let count = cx.count(&[y.info.shape.batch(), depth, height, abreast, y.info.shape.channels()])?;
     let parameters = ConvParameters {
         sources: addresses,
         channels,
@@ -77,6 +85,8 @@ pub(super) fn conv(op: &Conv, cx: &Context<'_>) -> Result<Work, Unsupported> {
         y: y.address(),
         source_count: cx.count(&[from.len()])?,
         count,
+        abreast: cx.count(&[abreast])?,
+        unused: 0,
         geometry: geometry(cx, &op.window, op.groups, shapes)?,
     };
     let mut work = Work::new(cx);
@@ -95,34 +105,68 @@ struct ConvTransposeParameters {
     first_channel: u32,
     channels: u32,
     count: u32,
-    unused: u32,
+    abreast: u32,
     geometry: Geometry,
+}
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct TurnWeightsParameters {
+    weights: u64,
+    turned: u64,
+    inputs: u32,
+    outputs: u32,
+    count: u32,
+    unused: u32,
+}
+
+/// Turns weights in scratch, so that threads of neighbouring channels of the input side read neighbouring weights.
+fn turned(work: &mut Work, cx: &Context<'_>, weights: &Operand<'_>) -> Result<Stretch, Unsupported> {
+    let count = cx.elements(weights)?;
+    let turned = work.take::<f32>(count as usize)?;
+    let shape = &weights.info.shape;
+    let parameters = TurnWeightsParameters {
+        weights: weights.address(),
+        turned: turned.address,
+        inputs: cx.count(&[shape.dim(1)])?,
+        outputs: cx.count(&[shape.dim(0)])?,
+        count,
+        unused: 0,
+    };
+    work.each("turn_weights", count, &parameters, &[weights.at], &[turned]);
+    Ok(turned)
 }
 
 pub(super) fn conv_transpose(op: &ConvTranspose, cx: &Context<'_>) -> Result<Work, Unsupported> {
     let (source, weights, bias, x) = (cx.input(0), cx.input(1), cx.inputs.get(2), cx.output(0));
     cx.elements(source)?;
-    cx.elements(weights)?;
-    let count = cx.elements(x)?;
+    cx.elements(x)?;
+    let [depth, height, width] = x.info.shape.spatial();
+    let stride = op.window.stride[2];
+    let abreast = width.div_ceil(stride).div_ceil(ABREAST);
+    let count = cx.count(&[x.info.shape.batch(), depth, height, abreast, stride, op.channels])?;
     let shapes = [&x.info.shape, &source.info.shape, &weights.info.shape];
+    let mut work = Work::new(cx);
+    let turned = turned(&mut work, cx, weights)?;
     let parameters = ConvTransposeParameters {
         source: source.address(),
-        weights: weights.address(),
+        weights: turned.address,
         bias: address_or_null(bias),
         x: x.address(),
         first_channel: cx.count(&[op.first_channel])?,
         channels: cx.count(&[op.channels])?,
         count,
-        unused: 0,
+        abreast: cx.count(&[abreast])?,
         geometry: geometry(cx, &op.window, op.groups, shapes)?,
     };
-    let mut work = Work::new(cx);
+    let mut reads = vec![source.at, turned];
+    reads.extend(bias.map(|bias| bias.at));
     let kernel = cx.kernel("conv_transpose", &[source, x])?;
-    work.each(kernel, count, &parameters, &stretches(&cx.inputs), &[x.at]);
+    work.each(kernel, count, &parameters, &reads, &[x.at]);
     Ok(work)
 }
 
-/// The useful number of threads for the gradient of weights: the places are divided into parts until this number is
+/// The useful number of threads for the gradient of weights: the rows of places are divided into parts until this number is
 /// reached.
 const THREADS: usize = 1 << 18;
 
@@ -135,10 +179,10 @@ struct ConvWeightGradParameters {
     parts: u64,
     source_count: u32,
     weights: u32,
-    places: u32,
+    rows: u32,
     length: u32,
     count: u32,
-    unused: u32,
+    abreast: u32,
     geometry: Geometry,
 }
 
@@ -148,13 +192,19 @@ pub(super) fn conv_weight_grad(op: &ConvWeightGrad, cx: &Context<'_>) -> Result<
     cx.elements(dy)?;
     let (addresses, channels) = sources(cx, from)?;
     let weights = cx.elements(dw)?;
-    let places = dy.info.shape.batch() * dy.info.shape.voxels();
-    let (length, parts) = parts(places, THREADS / weights as usize);
+    let [depth, height, width] = dy.info.shape.spatial();
+    let rows = dy.info.shape.batch() * depth * height;
+    let shape = &dw.info.shape;
+    let abreast = shape.dim(0).div_ceil(ABREAST);
+    let each = op.window.kernel.iter().product::<usize>() * shape.dim(1) * abreast;
+    // A part has as many places as a run of other sums, at least.
+    let length = rows.div_ceil((THREADS / each).max(1)).max(RUN.div_ceil(width));
+    let parts = rows.div_ceil(length);
     let mut work = Work::new(cx);
     // One part is the whole.
     let sums = if parts > 1 { work.take::<f32>(parts.saturating_mul(weights as usize))? } else { dw.at };
     let shapes = [&from[0].info.shape, &dy.info.shape, &dw.info.shape];
-    let count = cx.count(&[parts, weights as usize])?;
+    let count = cx.count(&[parts, each])?;
     let parameters = ConvWeightGradParameters {
         sources: addresses,
         channels,
@@ -162,10 +212,10 @@ pub(super) fn conv_weight_grad(op: &ConvWeightGrad, cx: &Context<'_>) -> Result<
         parts: sums.address,
         source_count: cx.count(&[from.len()])?,
         weights,
-        places: cx.count(&[places])?,
+        rows: cx.count(&[rows])?,
         length: cx.count(&[length])?,
         count,
-        unused: 0,
+        abreast: cx.count(&[abreast])?,
         geometry: geometry(cx, &op.window, op.groups, shapes)?,
     };
     let kernel = cx.kernel("conv_weight_grad", &[&from[0], dy])?;

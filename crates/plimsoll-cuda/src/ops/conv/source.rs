@@ -1,6 +1,7 @@
 //! Sources of convolutions on tensor cores: as they are stored, or normalised and activated when they are staged.
 
 use bytemuck::{Pod, Zeroable};
+use plimsoll_graph::DType;
 use plimsoll_plan::Unsupported;
 
 use super::MOST_SOURCES;
@@ -47,26 +48,42 @@ pub(super) struct SourceParameters {
     shift: [u64; MOST_SOURCES],
     slope: [f32; MOST_SOURCES],
     pub(super) channels: [u32; MOST_SOURCES],
+    /// 1 for sources that are stored as f32, and rounded when they are staged.
+    is_wide: [u32; MOST_SOURCES],
 }
 
-/// Returns the parameters that describe sources to kernels, and the memory that they read.
+/// Returns the parameters that describe sources to kernels which multiply numbers of `multiplied`, and the memory that they read.
 ///
 /// # Errors
-/// Returns an error if there are too many sources, or one is too large.
+/// Returns an error if there are too many sources, or one is too large, or is both rounded and normalised when it is staged.
 pub(super) fn parameters(
     cx: &Context<'_>,
     sources: &[Source<'_>],
+    multiplied: DType,
 ) -> Result<(SourceParameters, Vec<Stretch>), Unsupported> {
     let maps: Vec<Operand<'_>> = sources.iter().map(|source| source.map).collect();
     let (addresses, channels) = super::sources(cx, &maps)?;
     let none = [0; MOST_SOURCES];
     let slope = [1.0; MOST_SOURCES];
-    let mut parameters =
-        SourceParameters { maps: addresses, statistics: none, scale: none, shift: none, slope, channels };
+    let is_wide = [0; MOST_SOURCES];
+    let mut parameters = SourceParameters {
+        maps: addresses,
+        statistics: none,
+        scale: none,
+        shift: none,
+        slope,
+        channels,
+        is_wide,
+    };
     let mut reads = Vec::new();
     for (i, source) in sources.iter().enumerate() {
         reads.push(source.map.at);
+        let is_wide = source.map.info.dtype != multiplied;
+        parameters.is_wide[i] = u32::from(is_wide);
         let Some((norm, operands)) = &source.norm else { continue };
+        if is_wide {
+            return Err(cx.unsupported("a map that is stored as f32 and normalised when it is read"));
+        }
         let address = |place: usize| address_or_null(operands.get(place));
         parameters.statistics[i] = address(0);
         parameters.scale[i] = address(1);

@@ -63,6 +63,7 @@ impl Tile {
     /// Returns `true` if it can compute a part of a convolution of volumes of a type, with this arrangement of places.
     fn takes(&self, cx: &Context<'_>, part: &Part, dtype: DType, tiling: &Tiling) -> bool {
         let by_groups = dtype != DType::F32
+            && !part.rounds
             && part.weights.columns as usize >= LEAST_COLUMNS
             && tiling.taps() >= LEAST_TAPS
             && tiling.rows_are_matrices();
@@ -105,6 +106,8 @@ struct Part {
     axes: [Axis; 3],
     weights: Weights,
     results: Results,
+    /// `true` if sources are rounded when they are staged, which warp groups do not.
+    rounds: bool,
 }
 
 /// The kernel and the tiles that are likely the fastest, of those with the lowest rank that fit; none if none fit. Weights are left out: in all
@@ -179,30 +182,26 @@ fn listed(key: &str) -> Option<&'static str> {
 /// The operands of a convolution.
 struct Operands<'a> {
     sources: &'a [Source<'a>],
+    /// The type of the numbers that are multiplied.
+    multiplied: DType,
     bias: Option<&'a Operand<'a>>,
     y: &'a Operand<'a>,
 }
 
 /// Launches the parts of a convolution; nothing if there is one that tiles do not fit.
 fn launch(cx: &Context<'_>, of: &Operands<'_>, parts: &[Part]) -> Result<Option<Work>, Unsupported> {
-    let (sources, of_sources) = parameters(cx, of.sources)?;
-    // All are stored as the first.
-    let Some(first) = of.sources.first() else { return Ok(None) };
-    // Sums are stored as what is multiplied, or as f32.
-    if first.map.info.dtype == DType::F32 && of.y.info.dtype != DType::F32 {
-        return Ok(None);
-    }
+    let dtype = of.multiplied;
+    let (sources, of_sources) = parameters(cx, of.sources, dtype)?;
     let shape = &of.y.info.shape;
     cx.elements(of.y)?;
     let mut work = Work::new(cx);
     for part in parts {
-        let dtype = first.map.info.dtype;
         let Some((tile, tiling)) = choose(cx, part, dtype, shape.batch()) else { return Ok(None) };
         // Where no tap meets a place there is nothing but the bias.
         let empty = tiling.taps() == 0;
         let packed = match empty {
             true => None,
-            false => Some(pack(&mut work, cx, first, &part.weights, tile.columns, tile.by)?),
+            false => Some(pack(&mut work, cx, dtype, &part.weights, tile.columns, tile.by)?),
         };
         let chunks = if empty { 0 } else { chunks(&sources.channels, dtype) };
         let parameters = TensorConvParameters {
@@ -223,9 +222,16 @@ fn launch(cx: &Context<'_>, of: &Operands<'_>, parts: &[Part]) -> Result<Option<
         let columns = (part.weights.columns as usize).div_ceil(tile.columns);
         let blocks = tiling.tiles().saturating_mul(shape.batch());
         let grid = [cx.count(&[blocks])?, cx.count(&[columns])?];
-        work.blocks(cx.kernel(tile.kernel, &[&first.map, of.y])?, grid, &parameters, &reads, &[of.y.at])?;
+        work.blocks(
+            cx.kernel(&format!("{}_{dtype}", tile.kernel), &[of.y])?,
+            grid,
+            &parameters,
+            &reads,
+            &[of.y.at],
+        )?;
         let products = [tile.rows * ROW, tile.columns, CHUNK * chunks, tiling.taps()];
-        let factors = [blocks.saturating_mul(columns).max(MULTIPROCESSORS), products.iter().product()];
+        let blocks = blocks.saturating_mul(columns).max(cx.architecture.multiprocessors());
+        let factors = [blocks, products.iter().product()];
         match tile.by {
             MultipliedBy::Warps => work.on_tensor_cores(&factors),
             MultipliedBy::WarpGroups => work.by_warp_groups(&factors),
@@ -242,11 +248,12 @@ pub(super) fn conv<'a>(
     op: &Conv,
     from: &[Source<'a>],
     rest: &[Operand<'a>],
+    multiplied: DType,
     cx: &Context<'a>,
 ) -> Result<Option<Work>, Unsupported> {
     let (weights, y) = (&rest[0], cx.output(0));
     cx.elements(weights)?;
-    let channels = parameters(cx, from)?.0.channels;
+    let channels = parameters(cx, from, multiplied)?.0.channels;
     let (window, shape) = (&op.window, &weights.info.shape);
     let (input, output) = (from[0].map.info.shape.spatial(), y.info.shape.spatial());
     let mut axes = [0, 1, 2].map(|axis| Axis {
@@ -275,8 +282,9 @@ pub(super) fn conv<'a>(
         first: 0,
     };
     let results = Results { offset: [0; 3], step: [1; 3] };
-    let operands = Operands { sources: from, bias: rest.get(1), y };
-    launch(cx, &operands, &[Part { axes, weights, results }])
+    let rounds = from.iter().any(|source| source.map.info.dtype != multiplied);
+    let operands = Operands { sources: from, multiplied, bias: rest.get(1), y };
+    launch(cx, &operands, &[Part { axes, weights, results, rounds }])
 }
 
 /// The results of one remainder by the stride along an axis, and the taps that meet them: results x of x = s·i + r see, under the
@@ -322,11 +330,12 @@ pub(super) fn conv_transpose<'a>(
     op: &ConvTranspose,
     from: &[Source<'a>],
     rest: &[Operand<'a>],
+    multiplied: DType,
     cx: &Context<'a>,
 ) -> Result<Option<Work>, Unsupported> {
     let (source, weights, x) = (&from[0].map, &rest[0], cx.output(0));
     cx.elements(weights)?;
-    let channels = parameters(cx, from)?.0.channels;
+    let channels = parameters(cx, from, multiplied)?.0.channels;
     let (window, shape) = (&op.window, &weights.info.shape);
     let (result, places) = (x.info.shape.spatial(), source.info.shape.spatial());
     for axis in 0..3 {
@@ -343,6 +352,7 @@ pub(super) fn conv_transpose<'a>(
         *step = -i32::try_from(stride).unwrap_or(i32::MAX);
     }
     let outputs = cx.count(&[shape.dim(0)])?;
+    let rounds = source.info.dtype != multiplied;
     let mut parts = Vec::new();
     for number in 0..remainders.iter().product() {
         let [d, h, w] = remainders;
@@ -365,9 +375,9 @@ pub(super) fn conv_transpose<'a>(
             column_stride: outputs,
             first: cx.count(&[op.first_channel, shape.dim(0)])?,
         };
-        parts.push(Part { axes, weights, results: Results { offset, step: window.stride } });
+        parts.push(Part { axes, weights, results: Results { offset, step: window.stride }, rounds });
     }
-    launch(cx, &Operands { sources: from, bias: rest.get(1), y: x }, &parts)
+    launch(cx, &Operands { sources: from, multiplied, bias: rest.get(1), y: x }, &parts)
 }
 
 #[cfg(test)]
@@ -410,7 +420,7 @@ mod tests {
         };
         let results = Results { offset: [0; 3], step: [1; 3] };
         assert_eq!(fields[1], "2");
-        (fields[0].parse().unwrap(), Part { axes, weights, results }, DType::Bf16, batch)
+        (fields[0].parse().unwrap(), Part { axes, weights, results, rounds: false }, DType::Bf16, batch)
     }
 
     /// A line is there once, names a tile that fits, and agrees with the prediction unless it was measured.

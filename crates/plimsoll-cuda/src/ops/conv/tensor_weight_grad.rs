@@ -6,7 +6,9 @@ use plimsoll_graph::ops::ConvWeightGrad;
 use plimsoll_plan::Unsupported;
 
 use super::source::{Source, SourceParameters, parameters};
-use super::tiling::{Axis, CHUNK, MULTIPROCESSORS, ROW, Tiling, VOXEL_BYTES, chunks};
+use super::tiling::{Axis, CHUNK, ROW, Tiling, VOXEL_BYTES, chunks};
+use crate::Architecture;
+use crate::architecture::Generation;
 use crate::lower::{Context, Work};
 use crate::ops::sums::sum_few_parts;
 
@@ -25,9 +27,18 @@ const STAGE_BYTES: usize = 24_576;
 /// Rows of tiles, the best first.
 const ROWS: [usize; 3] = [16, 8, 4];
 
-/// The useful number of blocks: tiles are divided into parts until this number is reached. Each block has sums of its
-/// own, of 56 KiB at most.
-const BLOCKS: usize = 4 * MULTIPROCESSORS;
+/// Blocks of a multiprocessor that its registers suffice for, by `resources.csv`: of tf32 on Hopper one more.
+const RESIDENT: usize = 3;
+const RESIDENT_ON_TURING: usize = 2;
+
+/// The blocks that a card runs at once: tiles are divided into no more parts, since a second wave of a few blocks takes as long as a whole one. Each block has
+/// sums of its own, of 56 KiB at most.
+fn blocks_of_a_wave(architecture: Architecture) -> usize {
+    let generation = architecture.generation();
+    let stages = if generation >= Generation::Ampere { 2 } else { 1 };
+    let most = if generation == Generation::Turing { RESIDENT_ON_TURING } else { RESIDENT };
+    architecture.resident_blocks(stages * STAGE_BYTES, most)
+}
 
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
@@ -71,11 +82,12 @@ pub(super) fn conv_weight_grad(
     op: &ConvWeightGrad,
     from: &[Source<'_>],
     result: &Source<'_>,
+    multiplied: DType,
     cx: &Context<'_>,
 ) -> Result<Option<Work>, Unsupported> {
     let (dw, dy) = (cx.output(0), &result.map);
-    let (sources, mut reads) = parameters(cx, from)?;
-    let (result, of_result) = parameters(cx, std::slice::from_ref(result))?;
+    let (sources, mut reads) = parameters(cx, from, multiplied)?;
+    let (result, of_result) = parameters(cx, std::slice::from_ref(result), multiplied)?;
     reads.extend(of_result);
     let weights = cx.elements(dw)?;
     let (input, places) = (from[0].map.info.shape.spatial(), dy.info.shape.spatial());
@@ -89,15 +101,15 @@ pub(super) fn conv_weight_grad(
     for (axis, padding) in axes.iter_mut().zip(op.window.padding) {
         axis.first = -i64::from(cx.count(&[padding])?);
     }
-    let Some(tiling) = choose(cx, &axes, dy.info.dtype) else { return Ok(None) };
+    let Some(tiling) = choose(cx, &axes, multiplied) else { return Ok(None) };
     let taps = tiling.taps();
     let tap_blocks = taps.div_ceil(WARPS * TAPS_OF_WARP);
     let tap_warps = taps.div_ceil(TAPS_OF_WARP).next_power_of_two().min(WARPS);
     let (chunks, column_blocks) =
-        (chunks(&sources.channels, dy.info.dtype), dw.info.shape.dim(0).div_ceil(COLUMNS));
+        (chunks(&sources.channels, multiplied), dw.info.shape.dim(0).div_ceil(COLUMNS));
     let rows = cx.count(&[chunks, column_blocks, tap_blocks])?;
     let tiles = tiling.tiles().saturating_mul(dy.info.shape.batch());
-    let length = tiles.div_ceil((BLOCKS / rows as usize).max(1));
+    let length = tiles.div_ceil((blocks_of_a_wave(cx.architecture) / rows as usize).max(1));
     let blocks = tiles.div_ceil(length);
     let parts = blocks * (WARPS / tap_warps);
     let mut work = Work::new(cx);
@@ -119,12 +131,28 @@ pub(super) fn conv_weight_grad(
         tiling,
     };
     let grid = [cx.count(&[blocks])?, rows];
-    work.blocks(cx.kernel("tensor_weight_grad", &[dy])?, grid, &parameters, &reads, &[sums])?;
+    work.blocks(format!("tensor_weight_grad_{multiplied}"), grid, &parameters, &reads, &[sums])?;
     let products = [length, tiling.rows() * ROW, CHUNK * COLUMNS, taps.div_ceil(tap_blocks)];
-    let blocks = blocks.saturating_mul(rows as usize).max(MULTIPROCESSORS);
+    let blocks = blocks.saturating_mul(rows as usize).max(cx.architecture.multiprocessors());
     work.on_tensor_cores(&[blocks, products.iter().product()]);
     if parts > 1 {
         sum_few_parts(&mut work, sums, dw.at, [cx.count(&[parts])?, weights]);
     }
     Ok(Some(work))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wave_fills_registers_and_shared_memory() {
+        let wave = |name: &str| blocks_of_a_wave(name.parse().unwrap());
+        // By registers: three of 168 a thread, or two of 192.
+        assert_eq!([wave("sm_70"), wave("sm_80"), wave("sm_90")], [3 * 80, 3 * 108, 3 * 132]);
+        assert_eq!(wave("sm_75"), 2 * 40);
+        // By shared memory: two of 48 KiB of 100 KiB.
+        assert_eq!([wave("sm_86"), wave("sm_120")], [2 * 82, 2 * 170]);
+    }
 }
