@@ -18,6 +18,7 @@ mod predict;
 mod report;
 mod run;
 mod segment;
+mod serve;
 mod start;
 mod submission;
 mod sweep;
@@ -58,6 +59,7 @@ pub use report::Report;
 pub use run::TransportName;
 pub use run::{Plan, RecordArgs, RunArgs, Train};
 pub use segment::Segment;
+pub use serve::Serve;
 pub use sweep::Sweep;
 pub use unread::warn_of_unread;
 
@@ -113,6 +115,8 @@ pub enum Command {
     Predict(Predict),
     /// Segment CT or MR images as TotalSegmentator does, with its weights.
     Segment(Segment),
+    /// Answer requests over HTTP: images in, labels out, within one memory limit.
+    Serve(Serve),
     /// Post-process label maps: largest components, holes, gaps; and choose helpful steps by cross-validation.
     Postprocess(Postprocess),
     /// Import, show, export and verify models.

@@ -49,6 +49,7 @@ impl Command {
             | Command::Completions(_)
             | Command::Manual(_)
             | Command::Status(_)
+            | Command::Serve(_)
             | Command::Watch(_)
             | Command::Models(Models::Show(_) | Models::Verify(_))
             | Command::Bench(

@@ -30,6 +30,7 @@ mod prediction_plan;
 mod report;
 mod scores;
 mod segment;
+mod serve;
 mod settings;
 mod status;
 mod sweep;
@@ -48,6 +49,7 @@ use plimsoll::backend::limit_instruction_set;
 use plimsoll::expect_apart_from_data;
 
 pub use plan::print as print_plan;
+pub use serve::failed as failed_service;
 
 /// The environment variable that names the instruction set of kernels.
 const INSTRUCTION_SET: &str = "PLIMSOLL_SIMD";
@@ -78,6 +80,7 @@ pub fn run(args: &Args, invocation: &Invocation) -> Outcome {
         Command::Sweep(sweep) => sweep::run(sweep, invocation, args.json),
         Command::Predict(predict) => predict::run(predict, args.json),
         Command::Segment(segment) => segment::run(segment, args.json),
+        Command::Serve(serve) => serve::run(serve, args.json),
         Command::Postprocess(postprocess) => postprocess::run(postprocess, args.json),
         Command::Models(models) => models::run(models, args.json),
         Command::Evaluate(evaluate) => evaluate::run(evaluate, args.json),

@@ -103,7 +103,7 @@ fn what_does_not_fit_is_refused_with_the_number_that_does() {
     let plan = support::Ended::run(plan.args(["--config", "/dev/null", "--json"]));
     let numbers: serde_json::Value = serde_json::from_str(&plan.printed).unwrap();
     // The program's code is held once: two folds have room in it, and three have not.
-    let limit = (numbers["minimum_ram_bytes"].as_u64().unwrap() / 4 * 7).to_string();
+    let limit = (numbers["minimum_ram_bytes"].as_u64().unwrap() / 5 * 8).to_string();
     let large = [&large[..], &["--threads", "3"]].concat();
     let settings = ["--folds", "all", "--parallel", "3", "--ram", &limit];
     let error = tiny.train(&run, &[&large[..], &settings].concat()).output().unwrap();
