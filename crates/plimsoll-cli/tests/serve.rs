@@ -5,6 +5,8 @@
 mod client;
 #[path = "serve/load.rs"]
 mod load;
+#[path = "serve/mcp.rs"]
+mod mcp;
 #[path = "serve/requests.rs"]
 mod requests;
 #[allow(unused_imports, reason = "other tests use more of it")]

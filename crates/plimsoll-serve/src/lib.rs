@@ -1,4 +1,4 @@
-//! Predictions as a service, over HTTP for other programs and machines.
+//! Predictions as a service: over HTTP for other programs and machines, and over the Model Context Protocol for the program that starts this one.
 //!
 //! A [`Service`] has models and one memory limit. A request is received into a folder of its own on the disk, planned from the headers of its images
 //! as soon as the prediction that runs is done, and then refused with the limit that it would need, or queued. One thread plans and
@@ -11,7 +11,7 @@
 //!
 //! The weights of a model are read for each prediction: they are not held beside another model's.
 //!
-//! [`serve_http`] answers requests on a socket. Nothing here prints:
+//! [`serve_http`] answers requests on a socket; [`serve_mcp`] answers them on standard streams. Both call the same operations. Nothing here prints:
 //! an observer receives [`Answered`], which has no names of files, patients or cases.
 #![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::disallowed_types))]
 
@@ -21,6 +21,7 @@ mod content;
 mod error;
 mod http;
 mod job;
+mod mcp;
 mod models;
 mod problem;
 mod service;
@@ -33,6 +34,7 @@ mod workspace;
 pub use access::{Access, Token};
 pub use error::ServeError;
 pub use http::{Answered, serve_http};
+pub use mcp::serve_mcp;
 pub use models::NamedModel;
 pub use service::Service;
 pub use settings::{Bounds, HttpSettings, ServiceSettings, TlsFiles};

@@ -25,6 +25,10 @@ pub struct Serve {
     /// The address to listen on; port 0 for any that is free.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8780")]
     pub listen: SocketAddr,
+    /// Answer messages of the Model Context Protocol on standard input and output instead, from the program that starts this one: it names images
+    /// and labels by path.
+    #[arg(long, conflicts_with_all = ["listen", "token_file", "no_token", "tls_certificate", "tls_key", "insecure", "upload_limit", "idle"])]
+    pub stdio: bool,
     /// A file with a secret token in each line, which clients send; only you may read it [default: a token that is made and printed].
     #[arg(long, value_name = "FILE", conflicts_with = "no_token")]
     pub token_file: Option<PathBuf>,
@@ -103,6 +107,7 @@ impl Serve {
                 _ => None,
             },
             bounds: Bounds {
+                connections: if self.stdio { 0 } else { bounds.connections },
                 upload: self.upload_limit,
                 unpacked: self.unpacked_limit,
                 idle: Duration::from_secs(self.idle),

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::io;
 
-use plimsoll_serve::{Access, Answered, ServeError, Service, Token, serve_http};
+use plimsoll_serve::{Access, Answered, ServeError, Service, Token, serve_http, serve_mcp};
 
 use crate::args::Serve;
 use crate::failure::{Failure, Outcome};
@@ -15,6 +15,9 @@ const TOKEN: usize = 24;
 
 /// Answers requests until a signal ends it.
 pub fn run(args: &Serve, as_json: bool) -> Outcome {
+    if args.stdio {
+        return run_mcp(args);
+    }
     let context = terminal::context(as_json)?;
     // A first signal ends connections and predictions in order.
     context.keep_results();
@@ -50,6 +53,15 @@ pub fn run(args: &Serve, as_json: bool) -> Outcome {
         );
     };
     serve_http(service, http, &context.stop, listening, log).map_err(failed)
+}
+
+/// Answers messages on standard streams until the input ends.
+fn run_mcp(args: &Serve) -> Outcome {
+    // The output has messages alone.
+    let context = terminal::context(true)?;
+    context.keep_results();
+    let service = Service::open(args.service()?, false).map_err(failed)?;
+    serve_mcp(service, io::BufReader::new(io::stdin()), io::stdout(), &context.stop).map_err(failed)
 }
 
 /// A service that cannot start, or a token that cannot be read.
