@@ -3,6 +3,8 @@
 
 #[path = "serve/client.rs"]
 mod client;
+#[path = "serve/dicomweb.rs"]
+mod dicomweb;
 #[path = "serve/load.rs"]
 mod load;
 #[path = "serve/mcp.rs"]

@@ -86,6 +86,14 @@ pub enum ServeError {
         /// The fault.
         why: String,
     },
+    /// The address of an archive of images cannot be used.
+    #[error("{url}: {why}")]
+    Archive {
+        /// The address.
+        url: String,
+        /// The fault.
+        why: &'static str,
+    },
     /// The processor lacks instructions that the cryptography of TLS needs.
     #[error("TLS needs a processor with {needed}")]
     Processor {
@@ -129,6 +137,9 @@ impl ServeError {
             }
             ServeError::Tls { .. } => {
                 "name a certificate and its private key in PEM: ECDSA with P-256 or P-384, RSA or Ed25519".into()
+            }
+            ServeError::Archive { .. } => {
+                "name the DICOMweb services of the archive, like http://127.0.0.1:8042/dicom-web, and for https --dicomweb-authority".into()
             }
             ServeError::Processor { .. } => {
                 "listen without TLS on 127.0.0.1, behind a proxy that does TLS".into()

@@ -18,6 +18,7 @@
 mod access;
 mod archive;
 mod content;
+mod dicomweb;
 mod error;
 mod http;
 mod job;
@@ -37,5 +38,5 @@ pub use http::{Answered, serve_http};
 pub use mcp::serve_mcp;
 pub use models::NamedModel;
 pub use service::Service;
-pub use settings::{Bounds, HttpSettings, ServiceSettings, TlsFiles};
+pub use settings::{ArchiveSettings, Bounds, HttpSettings, ServiceSettings, TlsFiles};
 pub use shares::MemoryShares;

@@ -82,8 +82,21 @@ pub struct HttpSettings {
     pub access: Access,
     /// The certificate and the key of TLS; `None` for plain HTTP.
     pub tls: Option<TlsFiles>,
+    /// The archive of images that speaks DICOMweb; `None` if series cannot be named.
+    pub archive: Option<ArchiveSettings>,
     /// Allows plain HTTP, or requests without a token, on addresses of other machines.
     pub allow_insecure: bool,
+}
+
+/// An archive of images that speaks DICOMweb.
+#[derive(Clone, Debug)]
+pub struct ArchiveSettings {
+    /// The address of its services, like `http://127.0.0.1:8042/dicom-web`.
+    pub url: String,
+    /// The file of the `Authorization` header that it needs.
+    pub authorization: Option<PathBuf>,
+    /// The certificates in PEM of the authorities that are trusted, for https.
+    pub authority: Option<PathBuf>,
 }
 
 /// The files of TLS.

@@ -11,6 +11,8 @@ pub(crate) const WORKER_STACK: usize = 4 << 20;
 pub(crate) const FILE_STACK: usize = 256 << 10;
 /// Threads that write and read files of requests.
 pub(crate) const FILE_THREADS: usize = 2;
+/// Series that are fetched from an archive, or stored there, at a time.
+pub(crate) const TRANSFERS: usize = 4;
 /// The most bytes that are read from, or written to, a socket or a file at a time.
 pub(crate) const CHUNK: usize = 16 << 10;
 

@@ -8,7 +8,9 @@ use clap::Args as ClapArgs;
 use plimsoll_data::LengthUnit;
 use plimsoll_infer::PredictOptions;
 use plimsoll_memory::Bytes;
-use plimsoll_serve::{Access, Bounds, HttpSettings, NamedModel, ServiceSettings, TlsFiles, Token};
+use plimsoll_serve::{
+    Access, ArchiveSettings, Bounds, HttpSettings, NamedModel, ServiceSettings, TlsFiles, Token,
+};
 
 use super::{Compute, Ram, StorageArgs, limit};
 use crate::commands::failed_service as failed;
@@ -27,7 +29,7 @@ pub struct Serve {
     pub listen: SocketAddr,
     /// Answer messages of the Model Context Protocol on standard input and output instead, from the program that starts this one: it names images
     /// and labels by path.
-    #[arg(long, conflicts_with_all = ["listen", "token_file", "no_token", "tls_certificate", "tls_key", "insecure", "upload_limit", "idle"])]
+    #[arg(long, conflicts_with_all = ["listen", "token_file", "no_token", "tls_certificate", "tls_key", "insecure", "dicomweb", "upload_limit", "idle"])]
     pub stdio: bool,
     /// A file with a secret token in each line, which clients send; only you may read it [default: a token that is made and printed].
     #[arg(long, value_name = "FILE", conflicts_with = "no_token")]
@@ -44,6 +46,16 @@ pub struct Serve {
     /// Listen on an address of other machines without TLS or a token, behind a proxy that does both.
     #[arg(long)]
     pub insecure: bool,
+    /// The DICOMweb services of an archive of images, like http://127.0.0.1:8042/dicom-web: clients can then name a series, whose labels are
+    /// stored there.
+    #[arg(long, value_name = "URL")]
+    pub dicomweb: Option<String>,
+    /// A file with the Authorization header that the archive needs.
+    #[arg(long, value_name = "FILE", requires = "dicomweb")]
+    pub dicomweb_authorization: Option<PathBuf>,
+    /// The certificates in PEM of the authorities that are trusted for the archive, for https.
+    #[arg(long, value_name = "FILE", requires = "dicomweb")]
+    pub dicomweb_authority: Option<PathBuf>,
     /// Requests that are received, planned, predicted or sent at a time; others are refused.
     #[arg(long, value_name = "N", default_value_t = Bounds::QUEUE as u16, value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub queue: u16,
@@ -132,7 +144,12 @@ impl Serve {
             }
             _ => None,
         };
-        Ok(HttpSettings { listen: self.listen, access, tls, allow_insecure: self.insecure })
+        let archive = self.dicomweb.clone().map(|url| ArchiveSettings {
+            url,
+            authorization: self.dicomweb_authorization.clone(),
+            authority: self.dicomweb_authority.clone(),
+        });
+        Ok(HttpSettings { listen: self.listen, access, tls, archive, allow_insecure: self.insecure })
     }
 }
 

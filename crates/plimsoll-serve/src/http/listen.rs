@@ -25,11 +25,13 @@ use tokio_rustls::TlsAcceptor;
 use super::patient::PatientStream;
 use super::remainder::Remainder;
 use super::router::{ROUTES, router};
+use super::series::Archive;
 use super::tls;
 use crate::access::Access;
+use crate::dicomweb::Endpoint;
 use crate::error::ServeError;
 use crate::service::Service;
-use crate::settings::{Bounds, HttpSettings};
+use crate::settings::{ArchiveSettings, Bounds, HttpSettings};
 use crate::shares::{CHUNK, FILE_STACK, FILE_THREADS};
 
 /// The time between two looks at the stop token.
@@ -67,11 +69,17 @@ pub fn serve_http(
     listening: impl FnOnce(SocketAddr),
     observe: impl Fn(&Answered) + Send + Sync + 'static,
 ) -> Result<(), ServeError> {
-    let HttpSettings { listen, access, tls, allow_insecure } = settings;
+    let HttpSettings { listen, access, tls, archive, allow_insecure } = settings;
     if !allow_insecure {
         expect_protected(listen, tls.is_some(), &access)?;
     }
     let acceptor = tls.as_ref().map(tls::acceptor).transpose()?;
+    let idle = service.bounds().idle;
+    let archive = archive.map(|archive| {
+        let ArchiveSettings { url, authorization, authority } = archive;
+        Endpoint::new(&url, authorization.as_deref(), authority.as_deref(), idle).map(Archive::new)
+    });
+    let archive = archive.transpose()?;
     let runtime = runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(FILE_THREADS)
@@ -88,7 +96,7 @@ pub fn serve_http(
         let fault = |source| ServeError::Listen { address: listen, source };
         let listener = TcpListener::bind(listen).await.map_err(fault)?;
         listening(listener.local_addr().map_err(fault)?);
-        server.run(&listener, access, stop).await;
+        server.run(&listener, router(Arc::clone(&server.service), access, archive), stop).await;
         Ok::<(), ServeError>(())
     })?;
     // So that the folder of a prediction that ends late is removed as well.
@@ -116,8 +124,7 @@ struct Server {
 }
 
 impl Server {
-    async fn run(&self, listener: &TcpListener, access: Access, stop: &StopToken) {
-        let router = router(Arc::clone(&self.service), access);
+    async fn run(&self, listener: &TcpListener, router: Router, stop: &StopToken) {
         let slots = Arc::new(Semaphore::new(self.bounds.connections));
         while !stop.is_asked() {
             // Clients for which there is no room wait in the system's queue.

@@ -63,11 +63,25 @@ fn paths(bounds: &Bounds) -> Value {
             "parameters": [form()], "requestBody": upload(bounds),
             "responses": responses(&[("200", labels())], &ERRORS_OF_IMAGES),
         }},
+        "/v1/models/{model}/studies/{study}/series/{series}": {"parameters": [model[0], uid("study"), uid("series")], "post": {
+            "operationId": "series", "summary": "Labels a series of the archive, and stores the segmentation in its study.",
+            "responses": responses(&[("200", answer("The segmentation was stored.", "Stored"))], &ERRORS_OF_SERIES),
+        }},
     })
 }
 
 /// The statuses of errors of requests with an image.
 const ERRORS_OF_IMAGES: [&str; 10] = ["400", "401", "404", "408", "413", "415", "422", "500", "503", "507"];
+
+/// The same for series of the archive.
+const ERRORS_OF_SERIES: [&str; 9] = ["400", "401", "404", "413", "422", "500", "502", "503", "507"];
+
+fn uid(of: &str) -> Value {
+    json!({
+        "name": of, "in": "path", "required": true, "schema": {"type": "string", "pattern": "^[0-9.]{1,64}$"},
+        "description": "A unique identifier of DICOM.",
+    })
+}
 
 fn form() -> Value {
     json!({
@@ -131,11 +145,12 @@ fn meaning(status: &str) -> &'static str {
     match status {
         "400" => "The query is wrong, or the upload ended early.",
         "401" => "The token is missing or wrong.",
-        "404" => "There is no such model.",
+        "404" => "There is no such model, or no such series in the archive.",
         "408" => "The upload was too slow.",
         "413" => "The upload, or what is packed in it, is too large.",
         "415" => "The upload is no image.",
         "422" => "The image is damaged, or not one of the model.",
+        "502" => "The archive failed.",
         "503" => "The memory limit is too low for the image, the queue is full, or the server is ending.",
         "507" => "The disk has no room for the request.",
         _ => "The server failed.",
@@ -166,6 +181,10 @@ fn schemas() -> Value {
         "Plan": object(json!({
             "model": text, "planned_ram_bytes": count, "needed_ram_bytes": count, "ram_limit_bytes": count,
             "windows": count, "predicted_seconds": number,
+        }), &[]),
+        "Stored": object(json!({
+            "stored": {"type": "boolean"}, "plan": {"$ref": "#/components/schemas/Plan"}, "seconds": number,
+            "warnings": {"type": "array", "items": text},
         }), &[]),
         "Problem": object(json!({
             "error": text, "hint": text, "needed_ram_bytes": count, "ram_limit_bytes": count, "retry_after_seconds": count,

@@ -15,15 +15,17 @@ use serde::Serialize;
 
 use super::answer::{self, json};
 use super::openapi;
+use super::series::Archive;
 use super::upload::{expect_room, receive};
 use crate::access::{Access, Presented};
+use crate::dicomweb::SeriesUid;
 use crate::job::{Job, LabelForm, Prepared};
 use crate::problem::Problem;
 use crate::service::{CancelOnDrop, Service};
 use crate::worker::Turn;
 
 /// The routes, of which all but the first two need access.
-pub(super) const ROUTES: [&str; 7] = [
+pub(super) const ROUTES: [&str; 8] = [
     "/health",
     "/openapi.json",
     "/v1/status",
@@ -31,6 +33,7 @@ pub(super) const ROUTES: [&str; 7] = [
     "/v1/models/{model}",
     "/v1/models/{model}/plan",
     "/v1/models/{model}/labels",
+    "/v1/models/{model}/studies/{study}/series/{series}",
 ];
 
 /// The state of handlers.
@@ -38,18 +41,20 @@ pub(super) const ROUTES: [&str; 7] = [
 struct Shared {
     service: Arc<Service>,
     access: Arc<Access>,
+    archive: Option<Arc<Archive>>,
 }
 
 /// The router of a service.
-pub(super) fn router(service: Arc<Service>, access: Access) -> Router {
-    let [health, openapi, status, models, model, plan, labels] = ROUTES;
-    let shared = Shared { service, access: Arc::new(access) };
+pub(super) fn router(service: Arc<Service>, access: Access, archive: Option<Archive>) -> Router {
+    let [health, openapi, status, models, model, plan, labels, series] = ROUTES;
+    let shared = Shared { service, access: Arc::new(access), archive: archive.map(Arc::new) };
     let protected = Router::new()
         .route(status, get(show_status))
         .route(models, get(list_models))
         .route(model, get(show_model))
         .route(plan, post(make_plan))
         .route(labels, post(make_labels))
+        .route(series, post(label_series))
         .fallback(unknown)
         .method_not_allowed_fallback(wrong_method)
         .layer(middleware::from_fn_with_state(shared.clone(), expect_access));
@@ -150,18 +155,40 @@ async fn make_labels(
     answer::labels(&labels)
 }
 
+/// Labels a series of the archive, and stores the segmentation there.
+async fn label_series(
+    State(shared): State<Shared>,
+    names: Result<Path<(String, String, String)>, PathRejection>,
+) -> Result<Response, Problem> {
+    let Path((model, study, series)) = names.map_err(|_| not_utf8())?;
+    let archive = shared.archive.as_ref().ok_or_else(|| {
+        Problem::new(
+            StatusCode::NOT_FOUND,
+            "the server has no archive of images",
+            "start it with `--dicomweb URL`, or send the series to /v1/models/{model}/labels",
+        )
+    })?;
+    let uid = SeriesUid::new(study, series)?;
+    let model = shared.service.model(&model)?;
+    Ok(json(&archive.label(&shared.service, model, &uid).await?))
+}
+
 /// The name of a model in a path.
 type Name = Result<Path<String>, PathRejection>;
 
 fn decoded(name: Name) -> Result<String, Problem> {
     match name {
         Ok(Path(name)) => Ok(name),
-        Err(_) => Err(Problem::new(
-            StatusCode::BAD_REQUEST,
-            "the name of the model is not encoded as UTF-8",
-            "/v1/models lists the names",
-        )),
+        Err(_) => Err(not_utf8()),
     }
+}
+
+fn not_utf8() -> Problem {
+    Problem::new(
+        StatusCode::BAD_REQUEST,
+        "the address is not encoded as UTF-8",
+        "/v1/models lists the names of models",
+    )
 }
 
 /// Receives and plans a request. Returns what cancels it as well.
@@ -185,7 +212,7 @@ async fn prepare(
 }
 
 /// The work of a request ended without a result.
-fn ended(service: &Service) -> Problem {
+pub(super) fn ended(service: &Service) -> Problem {
     if service.worker().is_closing() { Problem::closing() } else { Problem::internal() }
 }
 

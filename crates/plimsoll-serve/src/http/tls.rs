@@ -48,7 +48,7 @@ pub(super) fn limit_buffers(session: &mut rustls::ServerConnection) {
 }
 
 /// Checks that the processor has the instructions of graviola, which ends the process otherwise.
-fn expect_processor() -> Result<(), ServeError> {
+pub(crate) fn expect_processor() -> Result<(), ServeError> {
     #[cfg(target_arch = "x86_64")]
     let (has_all, needed) = (
         is_x86_feature_detected!("aes")
