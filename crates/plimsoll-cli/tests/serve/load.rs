@@ -1,7 +1,7 @@
 //! Many requests at a time, and large ones, within one memory limit.
 
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -149,4 +149,28 @@ fn a_client_that_goes_away_ends_its_prediction() {
     server.wait_until_idle();
     assert!(left.elapsed().as_secs_f64() < predicted / 2.0 + 5.0, "{predicted}");
     assert_eq!(server.post("labels", &trained.image()).status, 200);
+}
+
+#[test]
+fn clients_that_send_nothing_or_do_not_read_their_labels_lose_their_connections() {
+    let trained = Trained::new();
+    // Uncompressed, so that the labels do not fit into the buffers of the system.
+    let mut plain = Vec::new();
+    flate2::read::MultiGzDecoder::new(&image(&trained, [16, 1500, 1500], 32.0)[..])
+        .read_to_end(&mut plain)
+        .unwrap();
+    let server = Server::start(&trained.run, &["--ram", "1GiB", "--queue", "1", "--idle", "1"]);
+    let mut deaf = server.connect();
+    deaf.write_all(&[server.head("POST", "/v1/models/tiny/labels", plain.len()).as_bytes(), &plain].concat())
+        .unwrap();
+    server.wait_until_idle();
+    let mut some = [0; 12];
+    deaf.read_exact(&mut some).unwrap();
+    assert_eq!(&some, b"HTTP/1.1 200");
+    // As many as may be connected at a time: the next one waits until they are closed.
+    let silent: Vec<_> = (0..17).map(|_| server.connect()).collect();
+    let start = Instant::now();
+    assert_eq!(server.get("/health").status, 200);
+    assert!(start.elapsed() < Duration::from_secs(60));
+    drop(silent);
 }
