@@ -40,9 +40,7 @@ impl Token {
     /// Returns an error if the file cannot be read, can be read by other users of the machine, has no token, or has one that is not safe.
     pub fn read(path: &Path) -> Result<Vec<Token>, ServeError> {
         let file = |source| ServeError::File { path: path.into(), source };
-        if is_readable_by_others(path).map_err(file)? {
-            return Err(ServeError::ReadableToken { path: path.into() });
-        }
+        expect_private(path)?;
         let text = plimsoll_disk::read_to_string(path, MOST).map_err(file)?;
         let fault = |why| ServeError::Token { path: path.into(), why };
         let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
@@ -52,6 +50,18 @@ impl Token {
             Some(tokens) if tokens.is_empty() => Err(fault("it has no token")),
             Some(tokens) => Ok(tokens),
         }
+    }
+}
+
+/// Checks that no other user of the machine can read a secret.
+///
+/// # Errors
+/// Returns an error if one can, or the file does not exist.
+pub(crate) fn expect_private(path: &Path) -> Result<(), ServeError> {
+    match is_readable_by_others(path) {
+        Ok(false) => Ok(()),
+        Ok(true) => Err(ServeError::ReadableSecret { path: path.into() }),
+        Err(source) => Err(ServeError::File { path: path.into(), source }),
     }
 }
 
@@ -177,7 +187,7 @@ mod tests {
         std::fs::write(&path, "0123456789abcdef\n\nfedcba9876543210\n").unwrap();
         let set = |mode| std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
         set(0o640);
-        assert!(matches!(Token::read(&path), Err(ServeError::ReadableToken { .. })));
+        assert!(matches!(Token::read(&path), Err(ServeError::ReadableSecret { .. })));
         set(0o600);
         assert_eq!(Token::read(&path).unwrap().len(), 2);
         std::fs::write(&path, "0123456789abcdef\nshort\n").unwrap();

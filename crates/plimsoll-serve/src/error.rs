@@ -64,9 +64,9 @@ pub enum ServeError {
         /// The system's error.
         source: io::Error,
     },
-    /// A file of tokens can be read by other users of the machine.
+    /// A file of secrets can be read by other users of the machine.
     #[error("{} can be read by other users of this machine", path.display())]
-    ReadableToken {
+    ReadableSecret {
         /// The file.
         path: PathBuf,
     },
@@ -129,7 +129,7 @@ impl ServeError {
                 "name another address or port with --listen; port 0 takes any that is free".into()
             }
             ServeError::File { .. } => "check the path and the permissions".into(),
-            ServeError::ReadableToken { path } => {
+            ServeError::ReadableSecret { path } => {
                 format!("make it yours alone: chmod 600 {}", path.display()).into()
             }
             ServeError::Token { .. } => {

@@ -50,7 +50,7 @@ pub struct Serve {
     /// stored there.
     #[arg(long, value_name = "URL")]
     pub dicomweb: Option<String>,
-    /// A file with the Authorization header that the archive needs.
+    /// A file with the Authorization header that the archive needs; only you may read it.
     #[arg(long, value_name = "FILE", requires = "dicomweb")]
     pub dicomweb_authorization: Option<PathBuf>,
     /// The certificates in PEM of the authorities that are trusted for the archive, for https.

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -130,6 +131,7 @@ fn serve_one(stream: TcpStream, fault: Fault, stored: &Mutex<Vec<Vec<u8>>>) {
 fn start(url: &str, folder: &Path) -> Server {
     let authorization = folder.join("authorization");
     fs::write(&authorization, "Basic dTpw\n").unwrap();
+    fs::set_permissions(&authorization, fs::Permissions::from_mode(0o600)).unwrap();
     Server::start(
         &model(),
         &["--ram", "512MiB", "--dicomweb", url, "--dicomweb-authorization", authorization.to_str().unwrap()],

@@ -17,6 +17,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
+use crate::access::expect_private;
 use crate::error::ServeError;
 use crate::http::expect_processor;
 use crate::problem::Problem;
@@ -65,6 +66,7 @@ impl Endpoint {
             let text = plimsoll_disk::read_to_string(path, MOST);
             text.map_err(|source| ServeError::File { path: path.into(), source })
         };
+        authorization.map(expect_private).transpose()?;
         let authorization = authorization.map(read).transpose()?.map(|text| text.trim().to_string());
         let path = uri.path().trim_end_matches('/').to_string();
         Ok(Endpoint { host, port, path, tls, authorization, idle })
