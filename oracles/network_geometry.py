@@ -12,13 +12,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from monai.networks.nets import DynUNet, MedNeXt, SegResNet, SwinUNETR, UNet
+from monai.networks.nets import AttentionUnet, DynUNet, MedNeXt, SegResNet, SwinUNETR, UNet
 
 from residual_training import MAKERS, Flat, dimensions
 from unet_training import noise
 
 torch.set_num_threads(1)
-NETS = {"DynUNet": DynUNet, "MedNeXt": MedNeXt, "SegResNet": SegResNet, "SwinUNETR": SwinUNETR, "UNet": UNet}
+NETS = {"AttentionUnet": AttentionUnet, "DynUNet": DynUNet, "MedNeXt": MedNeXt, "SegResNet": SegResNet, "SwinUNETR": SwinUNETR, "UNet": UNet}
 
 
 def fill(net):
@@ -135,6 +135,15 @@ def mednexts():
     yield monai("MedNeXt", [8, 8, 8], **base | dict(use_residual_connection=False), blocks_down=[1], blocks_up=[1], kernel_size=3)
 
 
+def attention_unets():
+    base = dict(spatial_dims=3, in_channels=1, out_channels=2)
+    for kernel in (1, 3, 5, 2):
+        yield monai("AttentionUnet", [8, 8, 12], **base, channels=[4, 5, 6], strides=[2, [2, 2, 3]], kernel_size=kernel)
+    yield monai("AttentionUnet", [8, 16, 8], **base, channels=[2, 3, 4, 5], strides=[2, 1, 2, 2])
+    yield monai("AttentionUnet", [6, 6, 6], **base | dict(in_channels=2, out_channels=3), channels=[3, 4], strides=[3])
+    yield monai("AttentionUnet", [8, 8, 8], **base, channels=[4, 4], strides=[2], up_kernel_size=5)
+
+
 def own(net, patch):
     flat = dimensions(net) == 2
     return case({"net": net}, lambda: MAKERS[net["name"]](net), net["in_channels"], patch, flat)
@@ -173,7 +182,7 @@ def segresnet_ds():
 
 
 def main():
-    records = [*dynunets(), *segresnets(), *unets(), *swinunetrs(), *mednexts(), *u_nets(), *segresnet_ds()]
+    records = [*dynunets(), *segresnets(), *unets(), *swinunetrs(), *mednexts(), *attention_unets(), *u_nets(), *segresnet_ds()]
     lines = ",\n".join(json.dumps(record) for record in records)
     (Path(__file__).parent / "network_geometry.json").write_text(f"[\n{lines}\n]\n")
     print(len(records), "networks,", sum("refused" in record for record in records), "refused")

@@ -97,12 +97,15 @@ fn is_free(op: &Op, operand: usize, operands: usize, change: Change) -> bool {
             | Op::WindowAttention(_)
             | Op::PadFront(_)
             | Op::PadFrontGrad(_)
-            | Op::ResponseNorm(_),
+            | Op::ResponseNorm(_)
+            | Op::Prelu(_),
             0,
             DType,
         ) => true,
         // The factors say nothing of the extent, and windows may not reach the last voxels.
         (Op::Gate(_), 0, Extent(2..=4)) => true,
+        // The factors say nothing of the channels, and a slope nothing of the map.
+        (Op::VoxelGate(_), 0, Extent(1)) | (Op::Prelu(_), 0, Extent(_)) => true,
         (Op::MaxPoolGrad(_), 1, Extent(2..=4)) => true,
         (Op::GlobalMeanGrad(_), 0, Extent(axis)) => axis < 2,
         // The statistics of a batch are alike for all its samples.

@@ -1,15 +1,20 @@
 //! Ops that have kernels for processors alone.
 
 use plimsoll_graph::DType;
-use plimsoll_graph::ops::{ChannelSum, GradNorm, PadFront, PadFrontGrad, ResponseNorm, ResponseNormGrad};
+use plimsoll_graph::ops::{
+    ChannelSum, GradNorm, PadFront, PadFrontGrad, Prelu, PreluGrad, ResponseNorm, ResponseNormGrad,
+    VoxelGate, VoxelGateGrad,
+};
 
 use super::{EXTENTS, Writer};
 use crate::Case;
 
-/// Planes of zeroes in front, and response normalisation, each with its gradient.
+/// Planes of zeroes in front, response normalisation, learned slopes, and gates of voxels, each with its gradient.
 pub fn of_processors(precision: DType) -> Vec<Case> {
     let mut cases = padded(precision);
     cases.extend(responses(precision));
+    cases.extend(slopes(precision));
+    cases.extend(voxel_gates(precision));
     cases
 }
 
@@ -51,4 +56,43 @@ fn responses(precision: DType) -> Vec<Case> {
         cases.push(w.maps(format!("responses of {channels}×{extent:?}, {precision:?}")));
     }
     cases
+}
+
+/// Extents of which the last has several parts of voxels, each with a number of channels.
+fn maps() -> impl Iterator<Item = (usize, [usize; 3])> {
+    [16, 33, 5, 20, 1, 3].into_iter().zip(EXTENTS.into_iter().chain([[9, 45, 50]]))
+}
+
+fn slopes(precision: DType) -> Vec<Case> {
+    let cases = maps().map(|(channels, extent)| {
+        let mut w = Writer::new(precision);
+        let (x, dz) = (w.features("x", 2, channels, extent), w.features("dz", 2, channels, extent));
+        let slope = w.channels("slope", 1);
+        let z = w.push(Prelu, &[x, slope])[0];
+        w.program.mark_output(z, "z");
+        let gradients = w.push(PreluGrad, &[dz, x, slope]);
+        // The sums see what fills up blocks, too.
+        let sums = [z, gradients[0]].map(|map| w.push(ChannelSum, &[map])[0]);
+        w.result(GradNorm { loss: false }, &[sums[0], sums[1], gradients[1]]);
+        for (id, name) in gradients.into_iter().zip(["dx", "dslope"]) {
+            w.program.mark_output(id, name);
+        }
+        w.maps(format!("a slope for {channels}×{extent:?}, {precision:?}"))
+    });
+    cases.collect()
+}
+
+fn voxel_gates(precision: DType) -> Vec<Case> {
+    let cases = maps().map(|(channels, extent)| {
+        let mut w = Writer::new(precision);
+        let (x, dz) = (w.features("x", 2, channels, extent), w.features("dz", 2, channels, extent));
+        let s = w.features("s", 2, 1, extent);
+        w.result(VoxelGate, &[x, s]);
+        let ds = w.push(VoxelGateGrad, &[dz, x])[0];
+        w.program.mark_output(ds, "ds");
+        let sum = w.push(ChannelSum, &[ds])[0];
+        w.result(GradNorm { loss: false }, &[sum]);
+        w.maps(format!("gates of the voxels of {channels}×{extent:?}, {precision:?}"))
+    });
+    cases.collect()
 }

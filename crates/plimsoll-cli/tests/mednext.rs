@@ -1,12 +1,11 @@
 //! MedNeXt from training to labels: its checkpoints have the tensors of MONAI's state dict, and start networks with larger kernels.
 
 use std::fs;
-use std::path::{Path, PathBuf};
 
 use plimsoll_graph::Shape;
-use plimsoll_nn::weights::SafetensorsFile;
 
-use crate::support::{Tiny, run_error, run_json};
+use crate::one_step::{Step, tensor};
+use crate::support::run_error;
 
 const SETTINGS: &str = "[network]
 net = \"mednext\"
@@ -18,74 +17,13 @@ decoder_expansion = [2, 2]
 grn = true
 ";
 
-/// A training of one fold and one step.
-struct Step {
-    tiny: Tiny,
-    settings: PathBuf,
-}
-
-impl Step {
-    fn new() -> Step {
-        let tiny = Tiny::new();
-        let settings = tiny.path("mednext.toml");
-        fs::write(&settings, SETTINGS).unwrap();
-        Step { tiny, settings }
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.tiny.path(name).to_str().unwrap().to_string()
-    }
-
-    /// The arguments of a run in a folder.
-    fn arguments(&self, run: &str, more: &[&str]) -> Vec<String> {
-        let [data, settings] =
-            [&self.tiny.data, &self.settings].map(|path| path.to_str().unwrap().to_string());
-        let mut all =
-            vec!["train".to_string(), data, "--out".into(), self.path(run), "--config".into(), settings];
-        let usual = [
-            "--fold",
-            "0",
-            "--ram",
-            "512MiB",
-            "--threads",
-            "1",
-            "--patch-size",
-            "8,8,8",
-            "--epochs",
-            "1",
-            "--iterations",
-            "1",
-            "--validation-iterations",
-            "1",
-            "--skip-validation",
-        ];
-        all.extend(usual.iter().chain(more).map(ToString::to_string));
-        all
-    }
-
-    fn train(&self, run: &str, more: &[&str]) -> PathBuf {
-        let arguments = self.arguments(run, more);
-        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        assert_eq!(run_json(&arguments)["steps"], 1);
-        self.tiny.path(run).join("fold_0/checkpoint_final.safetensors")
-    }
-}
-
-fn tensor(file: &Path, name: &str) -> (Shape, Vec<f32>) {
-    let mut file = SafetensorsFile::open(file).unwrap();
-    let shape = file.shape(name).unwrap();
-    let mut values = vec![0.0; shape.count()];
-    file.read(name, &shape, &mut values).unwrap();
-    (shape, values)
-}
-
 /// `out_0.conv_out` is a transposed convolution in MONAI, `[inputs, outputs, 1, 1, 1]`.
 const HEAD: &str = "out_0.conv_out.weight";
 const DEPTHWISE: &str = "enc_stages.0.0.conv1.weight";
 
 #[test]
 fn a_trained_network_predicts_and_its_checkpoint_is_read_as_it_was_written() {
-    let step = Step::new();
+    let step = Step::new(SETTINGS);
     let first = step.train("first", &[]);
     let (shape, head) = tensor(&first, HEAD);
     assert_eq!(shape, Shape(vec![4, 2, 1, 1, 1]));
@@ -93,29 +31,12 @@ fn a_trained_network_predicts_and_its_checkpoint_is_read_as_it_was_written() {
     // A step of no length.
     let second = step.train("second", &["--start", first.to_str().unwrap(), "--learning-rate", "1e-20"]);
     assert_eq!(tensor(&second, HEAD).1, head);
-    let labels = step.path("labels");
-    let images = step.tiny.data.join("imagesTs");
-    run_json(&[
-        "predict",
-        &step.path("first"),
-        "-i",
-        images.to_str().unwrap(),
-        "-o",
-        &labels,
-        "--ram",
-        "512MiB",
-    ]);
-    let count = |folder: &Path| {
-        let names = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
-        names.filter(|name| name.to_str().unwrap().ends_with(".nii.gz")).count()
-    };
-    assert_eq!(count(Path::new(&labels)), count(&images));
-    assert!(count(&images) > 0);
+    step.expect_labels("first");
 }
 
 #[test]
 fn larger_kernels_start_from_smaller_ones_if_that_is_asked_for() {
-    let step = Step::new();
+    let step = Step::new(SETTINGS);
     let small = step.train("small", &[]);
     fs::write(&step.settings, format!("{SETTINGS}kernel_size = 5\n")).unwrap();
     let weights = ["--start", small.to_str().unwrap(), "--learning-rate", "1e-20"];
@@ -133,7 +54,7 @@ fn larger_kernels_start_from_smaller_ones_if_that_is_asked_for() {
 
 #[test]
 fn a_plan_for_a_gpu_refuses_it_by_the_name_of_what_is_missing() {
-    let step = Step::new();
+    let step = Step::new(SETTINGS);
     let [data, settings] = [&step.tiny.data, &step.settings].map(|path| path.to_str().unwrap());
     let said = run_error(&[
         "plan", data, "--config", settings, "--device", "sm_80", "--ram", "1GiB", "--vram", "4GiB",

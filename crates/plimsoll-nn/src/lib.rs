@@ -21,10 +21,10 @@ pub mod weights;
 pub use error::ConfigError;
 pub use groups::ParameterGroup;
 pub use networks::{
-    Architecture, Classifies, Constant, Design, DynUNet, EncoderNames, Extents, ForwardMode, Head, MedNeXt,
-    Merging, MeshActivation, MeshNet, MonaiUNet, Network, NetworkName, NetworkSettings, NetworkSize,
-    PlainConvUNet, ResidualEncoderUNet, SEResNeXt50, SegResNet, SegResNetDS, StemPool, SwinUnetr, UNet,
-    UNetNorm, UnknownNetwork, UpsampleMode, bounds,
+    Architecture, AttentionUnet, Classifies, Constant, Design, DynUNet, EncoderNames, Extents, ForwardMode,
+    Head, MedNeXt, Merging, MeshActivation, MeshNet, MonaiUNet, Network, NetworkName, NetworkSettings,
+    NetworkSize, PlainConvUNet, ResidualEncoderUNet, SEResNeXt50, SegResNet, SegResNetDS, StemPool,
+    SwinUnetr, UNet, UNetNorm, UnknownNetwork, UpsampleMode, bounds,
 };
 pub use objective::{
     AppliesTo, Boundary, ClDice, HausdorffDt, MorphSkeleton, Objective, Otherwise, SkeletonRecall,

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod archive;
+mod attention_unet;
 mod batch_sums;
 mod fusion;
 mod geometry;

@@ -5,6 +5,7 @@ mod attention;
 mod conv;
 mod elementwise;
 mod forward;
+mod gates;
 pub(crate) mod head;
 mod loss;
 mod max_pool;

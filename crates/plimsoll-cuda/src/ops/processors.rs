@@ -1,6 +1,8 @@
 //! Ops that have kernels for processors alone. A plan refuses a network with one of them.
 
-use plimsoll_graph::ops::{PadFront, PadFrontGrad, ResponseNorm, ResponseNormGrad};
+use plimsoll_graph::ops::{
+    PadFront, PadFrontGrad, Prelu, PreluGrad, ResponseNorm, ResponseNormGrad, VoxelGate, VoxelGateGrad,
+};
 use plimsoll_plan::Unsupported;
 
 use crate::lower::{Context, Lower, Work};
@@ -20,4 +22,4 @@ macro_rules! refuse {
     };
 }
 
-refuse!(PadFront, PadFrontGrad, ResponseNorm, ResponseNormGrad);
+refuse!(PadFront, PadFrontGrad, Prelu, PreluGrad, ResponseNorm, ResponseNormGrad, VoxelGate, VoxelGateGrad);

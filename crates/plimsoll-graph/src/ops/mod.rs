@@ -72,6 +72,7 @@ ops! { $
     normalise: Normalise, NormaliseGrad;
     optimizer: AdamW, Sgd;
     pad_front: PadFront, PadFrontGrad;
+    prelu: Prelu, PreluGrad;
     regions: RegionCounts, RegionLossGrad, RegionStats;
     response_norm: ResponseNorm, ResponseNormGrad;
     running: NormFromRunning, RunningFactors, RunningUpdate;
@@ -84,6 +85,7 @@ ops! { $
     subpixel: Subpixel, SubpixelGrad;
     token_norm: TokenNorm, TokenNormGrad;
     upsample: Upsample2, Upsample2Grad;
+    voxel_gate: VoxelGate, VoxelGateGrad;
     weighted_sum: WeightedSum;
     window_attention: WindowAttention, WindowAttentionGrad;
     zero_class: ZeroClass, ZeroClassGrad;

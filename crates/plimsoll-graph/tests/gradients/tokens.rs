@@ -1,8 +1,8 @@
 //! Gradients of ops on tokens.
 
 use plimsoll_graph::ops::{
-    CompositeLoss, Conv, Gelu, Loss, NOISE, PadFront, ResponseNorm, SampleDrop, SpaceToDepth, TokenNorm,
-    WindowAttention,
+    CompositeLoss, Conv, Gelu, Loss, NOISE, PadFront, Prelu, ResponseNorm, SampleDrop, Sigmoid, SpaceToDepth,
+    TokenNorm, VoxelGate, WindowAttention,
 };
 use plimsoll_graph::{DType, Kind, Op, Program, Shape, TensorId, Window};
 
@@ -59,6 +59,27 @@ fn responses_of_channels() {
     let (program, loss) = loss_of(2, 5, [2, 3, 4], |p, x| {
         let [scale, shift] = ["scale", "shift"].map(|name| p.parameter(name, Shape(vec![5]), Kind::Channels));
         p.push_one(ResponseNorm { epsilon: 1e-6 }, &[x, scale, shift]).unwrap()
+    });
+    check(program, loss, 2);
+}
+
+#[test]
+fn a_learned_slope() {
+    let (program, loss) = loss_of(2, 5, [2, 3, 4], |p, x| {
+        let slope = p.parameter("slope", Shape(vec![1]), Kind::Channels);
+        p.push_one(Prelu, &[x, slope]).unwrap()
+    });
+    check(program, loss, 2);
+}
+
+#[test]
+fn voxels_that_are_weighted() {
+    let (program, loss) = loss_of(2, 5, [2, 3, 4], |p, x| {
+        let weights = p.parameter("factor", Shape(vec![1, 5, 1, 1, 1]), Kind::Weights);
+        let conv = Conv::new(Window::point(), false, DType::F32);
+        let logits = p.push_one(conv, &[x, weights]).unwrap();
+        let factors = p.push_one(Sigmoid, &[logits]).unwrap();
+        p.push_one(VoxelGate, &[x, factors]).unwrap()
     });
     check(program, loss, 2);
 }

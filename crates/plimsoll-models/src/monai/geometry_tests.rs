@@ -44,6 +44,10 @@ fn values(net: &Network, parameter: &TensorInfo) -> Array {
         let i = if is_exchanged { i % columns * rows + i / columns } else { i };
         let x = noise(seed(&name), first + i);
         let has_axes = stored.0.len() > 1 || parameter.kind == Kind::Weights;
+        // A learned slope.
+        if name.ends_with(".A.weight") {
+            return f64::from((0.25 + 0.2 * x) as f32);
+        }
         match (parameter.kind, name.ends_with(".weight") || name.ends_with(".running_var")) {
             (Kind::Table, _) => 0.5 * x,
             _ if has_axes => (6.0 / fan as f64).sqrt() * x,
@@ -97,6 +101,7 @@ fn is_refused_here(arguments: &Value) -> Option<&'static str> {
         Some("DynUNet") if longest(&each("strides")[0]) > Some(1) => Some("`strides`"),
         // A transposed convolution whose kernel is shorter than its stride leaves voxels that no tap reaches.
         Some("MedNeXt") if arguments["use_residual_connection"] == false => Some("use_residual_connection"),
+        Some("AttentionUnet") if arguments["up_kernel_size"].as_u64() == Some(5) => Some("up_kernel_size"),
         Some("UNet") if arguments["up_kernel_size"].as_u64() == Some(1) => Some("`strides`"),
         _ => None,
     }

@@ -10,6 +10,7 @@
 //! arXiv:2211.02701). Features that are not implemented like MONAI's are refused by name.
 
 mod activations;
+mod attention_unet;
 mod bundle;
 mod config;
 mod description;

@@ -7,6 +7,7 @@ use plimsoll_nn::{
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
+use super::attention_unet::AttentionUnetArguments;
 use super::mednext::MedNextArguments;
 
 /// The network of a model. An argument that is not among these is refused by its name.
@@ -24,6 +25,8 @@ pub enum NetworkArguments {
     SwinUNETR(SwinArguments),
     /// `monai.networks.nets.MedNeXt`
     MedNeXt(MedNextArguments),
+    /// `monai.networks.nets.AttentionUnet`
+    AttentionUnet(AttentionUnetArguments),
     /// MeshNet, which MONAI does not have.
     MeshNet(MeshArguments),
 }
@@ -31,13 +34,13 @@ pub enum NetworkArguments {
 /// A number for all, or one for each.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
-enum Each {
+pub(super) enum Each {
     All(usize),
     Axes([usize; 3]),
 }
 
 impl Each {
-    fn axes(&self) -> [usize; 3] {
+    pub(super) fn axes(&self) -> [usize; 3] {
         match self {
             Each::All(extent) => [*extent; 3],
             Each::Axes(extents) => *extents,
@@ -226,7 +229,7 @@ fn eight() -> usize {
     8
 }
 
-fn three() -> Each {
+pub(super) fn three() -> Each {
     Each::All(3)
 }
 
@@ -467,6 +470,7 @@ impl NetworkArguments {
             NetworkArguments::SegResNet(arguments) => arguments.network().map(without),
             NetworkArguments::SwinUNETR(arguments) => arguments.network(version).map(without),
             NetworkArguments::MedNeXt(arguments) => arguments.network().map(without),
+            NetworkArguments::AttentionUnet(arguments) => arguments.network().map(without),
             NetworkArguments::MeshNet(arguments) => Ok(without(arguments.network())),
         }
     }

@@ -121,7 +121,8 @@ impl<'p> Writer<'p> {
             Op::Elu(_) => simple(self, "Elu", vec![float("alpha", 1.0)]),
             Op::Add(_) => simple(self, "Add", Vec::new()),
             Op::Sigmoid(_) => simple(self, "Sigmoid", Vec::new()),
-            Op::Gate(_) => simple(self, "Mul", Vec::new()),
+            Op::Gate(_) | Op::VoxelGate(_) => simple(self, "Mul", Vec::new()),
+            Op::Prelu(_) => simple(self, "PRelu", Vec::new()),
             Op::GlobalMean(_) => simple(self, "GlobalAveragePool", Vec::new()),
             Op::AvgPool(pool) => {
                 simple(

@@ -63,6 +63,7 @@ fn check_list<'a>(
 }
 
 /// Lists of a network, as settings have them and as a network does.
+#[derive(Clone, Copy, Default)]
 pub(super) struct Lists<'a> {
     pub(super) features: &'a [usize],
     pub(super) kernels: &'a [[usize; 3]],

@@ -109,7 +109,7 @@ network_settings! {
     decoder_blocks: Vec<usize>,
     /// The size of the network's authors, from which blocks and expansions follow [default: s].
     size: NetworkSize,
-    /// Extent of the depthwise kernels, odd [default: 3].
+    /// Extent of the kernels, of MedNeXt of its depthwise ones; odd [default: 3].
     kernel_size: usize,
     /// Channels inside of the blocks of each stage of the encoder, as a multiple of their input's [default: of the size].
     encoder_expansion: Vec<usize>,

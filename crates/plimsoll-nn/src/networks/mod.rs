@@ -3,6 +3,7 @@
 //! A network is a file here that implements [`Architecture`] and a line in [`networks!`](self). Settings, checkpoints, plans
 //! and the command line follow from these two.
 
+mod attention_unet;
 mod batch_norm;
 pub mod bounds;
 mod builder;
@@ -33,6 +34,7 @@ use serde::{Deserialize, Serialize};
 use crate::ConfigError;
 use crate::weights::NamingScheme;
 
+pub use attention_unet::AttentionUnet;
 pub use design::{Design, NetworkSettings, NetworkSize, UpsampleMode};
 pub use dynunet::DynUNet;
 pub use extents::Extents;
@@ -418,6 +420,7 @@ networks! {
     "segresnetds" => SegResNetDS: "MONAI's SegResNetDS",
     "swinunetr" => SwinUnetr: "MONAI's SwinUNETR",
     "mednext" => MedNeXt: "MONAI's MedNeXt",
+    "attentionunet" => AttentionUnet: "MONAI's AttentionUnet",
     "meshnet" => MeshNet: "MeshNet, dilated convolutions at the extent of the image",
     "unet" => MonaiUNet: "MONAI's UNet, for prediction only",
     "seresnext50" => SEResNeXt50: "SE-ResNeXt50 32×4d, which gives an image one class",
@@ -477,7 +480,7 @@ mod tests {
         let error = "swine".parse::<NetworkName>().unwrap_err().to_string();
         assert_eq!(
             error,
-            "unknown network `swine`; known: plain, dynunet, resenc, segresnet, segresnetds, swinunetr, mednext, meshnet, unet, seresnext50"
+            "unknown network `swine`; known: plain, dynunet, resenc, segresnet, segresnetds, swinunetr, mednext, attentionunet, meshnet, unet, seresnext50"
         );
     }
 

@@ -8,10 +8,12 @@ use std::path::{Path, PathBuf};
 use conformance::{engine_for, noise};
 use plimsoll_cpu::{CpuBackend, CpuOptions, Products};
 use plimsoll_graph::ops::{Component, Loss, SoftDice};
-use plimsoll_graph::{Array, DType, Kind, Program, Role, TensorInfo, interpret};
+use plimsoll_graph::{
+    Array, DType, Kind, Program, Role, Shape, TensorId, TensorInfo, differentiate, interpret,
+};
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_nn::weights::{SafetensorsFile, WeightFile};
-use plimsoll_nn::{Network, Optimizer, Term, Training, UNet, names};
+use plimsoll_nn::{ForwardMode, Network, Optimizer, Term, Training, UNet, names};
 use plimsoll_plan::{Engine, HostSlice, HostSliceMut, Options, ProgramId};
 use serde::Deserialize;
 
@@ -267,6 +269,10 @@ fn large_with_kinks(training: &Training) -> bool {
 /// A program that leaves half the gradients of its batch in states that can be read, as the first of the two micro-batches of a step.
 fn program_of_gradients(record: &Record) -> (Training, Program) {
     let mut training = record.training();
+    if training.net.couples_samples().is_some() {
+        let program = program_of_one_batch(&training);
+        return (training, program);
+    }
     training.batch *= 2;
     let with_batch_dice = set_batch_dice(
         training.loss.components.iter_mut().filter_map(|term| match term {
@@ -280,6 +286,26 @@ fn program_of_gradients(record: &Record) -> (Training, Program) {
         force_batch_dice(&mut program);
     }
     (training, program)
+}
+
+/// A program that gives half the gradients of a batch in one piece.
+fn program_of_one_batch(training: &Training) -> Program {
+    let Training { net, patch, batch, .. } = training;
+    let mut program = Program::new("gradients");
+    let image = Shape::volume(*batch, net.in_channels(), *patch);
+    let image = program.input(names::IMAGE, image, Kind::Volume);
+    let labels = program.input(names::LABELS, Shape::volume(*batch, 1, *patch), Kind::Labels);
+    let mode = ForwardMode { training: true, precision: training.precision };
+    let logits = net.forward(&mut program, image, mode).unwrap();
+    let (loss, _) = training.loss.write(&mut program, logits[0], labels, training.spacing).unwrap();
+    let is_trained = |id: &TensorId| net.is_trained(&program.tensor(*id).name);
+    let parameters: Vec<TensorId> = program.with_role(Role::Parameter).filter(is_trained).collect();
+    let gradients = differentiate(&mut program, loss, 0.5, &parameters).unwrap();
+    for (parameter, gradient) in parameters.into_iter().zip(gradients) {
+        let name = format!("{}/grad", program.tensor(parameter).name);
+        program.mark_output(gradient.unwrap(), name);
+    }
+    program
 }
 
 pub fn gradients_agree(folder: &Path, name: &str) {
