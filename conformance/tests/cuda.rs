@@ -444,6 +444,8 @@ fn every_op_is_in_a_case_that_is_run() {
     let of_processors = [
         "PadFront",
         "PadFrontGrad",
+        "AddPositions",
+        "AddPositionsGrad",
         "Prelu",
         "PreluGrad",
         "ResponseNorm",

@@ -98,7 +98,9 @@ fn is_free(op: &Op, operand: usize, operands: usize, change: Change) -> bool {
             | Op::PadFront(_)
             | Op::PadFrontGrad(_)
             | Op::ResponseNorm(_)
-            | Op::Prelu(_),
+            | Op::Prelu(_)
+            | Op::AddPositions(_)
+            | Op::AddPositionsGrad(_),
             0,
             DType,
         ) => true,
@@ -106,6 +108,8 @@ fn is_free(op: &Op, operand: usize, operands: usize, change: Change) -> bool {
         (Op::Gate(_), 0, Extent(2..=4)) => true,
         // The factors say nothing of the channels, and a slope nothing of the map.
         (Op::VoxelGate(_), 0, Extent(1)) | (Op::Prelu(_), 0, Extent(_)) => true,
+        // The same vectors of positions for any number of samples.
+        (Op::AddPositions(_), 0, Extent(0)) => true,
         (Op::MaxPoolGrad(_), 1, Extent(2..=4)) => true,
         (Op::GlobalMeanGrad(_), 0, Extent(axis)) => axis < 2,
         // The statistics of a batch are alike for all its samples.

@@ -1,20 +1,21 @@
 //! Ops that have kernels for processors alone.
 
-use plimsoll_graph::DType;
 use plimsoll_graph::ops::{
-    ChannelSum, GradNorm, PadFront, PadFrontGrad, Prelu, PreluGrad, ResponseNorm, ResponseNormGrad,
-    VoxelGate, VoxelGateGrad,
+    AddPositions, AddPositionsGrad, ChannelSum, GradNorm, PadFront, PadFrontGrad, Prelu, PreluGrad,
+    ResponseNorm, ResponseNormGrad, VoxelGate, VoxelGateGrad,
 };
+use plimsoll_graph::{DType, Kind, Shape};
 
 use super::{EXTENTS, Writer};
 use crate::Case;
 
-/// Planes of zeroes in front, response normalisation, learned slopes, and gates of voxels, each with its gradient.
+/// Planes of zeroes in front, response normalisation, learned slopes, gates of voxels, and embeddings of positions, each with its gradient.
 pub fn of_processors(precision: DType) -> Vec<Case> {
     let mut cases = padded(precision);
     cases.extend(responses(precision));
     cases.extend(slopes(precision));
     cases.extend(voxel_gates(precision));
+    cases.extend(positions(precision));
     cases
 }
 
@@ -93,6 +94,22 @@ fn voxel_gates(precision: DType) -> Vec<Case> {
         let sum = w.push(ChannelSum, &[ds])[0];
         w.result(GradNorm { loss: false }, &[sum]);
         w.maps(format!("gates of the voxels of {channels}×{extent:?}, {precision:?}"))
+    });
+    cases.collect()
+}
+
+fn positions(precision: DType) -> Vec<Case> {
+    let cases = maps().map(|(channels, extent)| {
+        let mut w = Writer::new(precision);
+        let (x, dz) = (w.features("x", 3, channels, extent), w.features("dz", 3, channels, extent));
+        let rows = Shape(vec![extent.iter().product(), channels]);
+        let table = w.program.input("table", rows, Kind::Table);
+        let z = w.push(AddPositions, &[x, table])[0];
+        w.program.mark_output(z, "z");
+        let sum = w.push(ChannelSum, &[z])[0];
+        w.result(GradNorm { loss: false }, &[sum]);
+        w.result(AddPositionsGrad, &[dz]);
+        w.maps(format!("positions of {channels}×{extent:?}, {precision:?}"))
     });
     cases.collect()
 }

@@ -17,6 +17,7 @@ pub(crate) mod optimizer;
 pub(crate) mod patch;
 pub(crate) mod planes;
 pub(crate) mod pointwise;
+pub(crate) mod positions;
 pub(crate) mod prelu;
 pub(crate) mod regions;
 pub(crate) mod resample;

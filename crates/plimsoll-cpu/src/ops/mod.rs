@@ -11,6 +11,7 @@ mod loss;
 mod max_pool;
 mod morphology;
 mod norm;
+mod positions;
 mod regions;
 mod resample;
 mod residual;

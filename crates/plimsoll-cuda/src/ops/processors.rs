@@ -1,7 +1,8 @@
 //! Ops that have kernels for processors alone. A plan refuses a network with one of them.
 
 use plimsoll_graph::ops::{
-    PadFront, PadFrontGrad, Prelu, PreluGrad, ResponseNorm, ResponseNormGrad, VoxelGate, VoxelGateGrad,
+    AddPositions, AddPositionsGrad, PadFront, PadFrontGrad, Prelu, PreluGrad, ResponseNorm, ResponseNormGrad,
+    VoxelGate, VoxelGateGrad,
 };
 use plimsoll_plan::Unsupported;
 
@@ -22,4 +23,15 @@ macro_rules! refuse {
     };
 }
 
-refuse!(PadFront, PadFrontGrad, Prelu, PreluGrad, ResponseNorm, ResponseNormGrad, VoxelGate, VoxelGateGrad);
+refuse!(
+    AddPositions,
+    AddPositionsGrad,
+    PadFront,
+    PadFrontGrad,
+    Prelu,
+    PreluGrad,
+    ResponseNorm,
+    ResponseNormGrad,
+    VoxelGate,
+    VoxelGateGrad
+);

@@ -16,7 +16,8 @@ pub struct AvgPool {
     pub window: [usize; 3],
 }
 
-/// The gradient of [`AvgPool`]. Operand: the gradient of its result. Result: the gradient of its operand.
+/// The gradient of [`AvgPool`]: its share of the result's gradient for each voxel of a window. Operand: the gradient of its result. Result: the
+/// gradient of its operand. Its own gradient is the mean again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AvgPoolGrad {
     /// The window of the [`AvgPool`].
@@ -119,6 +120,15 @@ impl Rule for AvgPoolGrad {
         }
         let shape = Shape::volume(shape.batch(), shape.channels(), self.input);
         Ok(vec![Signature::volume(shape, inputs[0].dtype)])
+    }
+
+    fn gradient(&self, tape: &mut Tape<'_>, node: &Node) -> Result<(), GraphError> {
+        let operand = node.inputs[0];
+        if let Some(dx) = upstream(tape, node, 0).filter(|_| tape.needs(operand)) {
+            let dy = tape.push(AvgPool { window: self.window }, &[dx])?[0];
+            tape.add(operand, dy)?;
+        }
+        Ok(())
     }
 
     fn evaluate(&self, inputs: &[&Array], results: &[Shape]) -> Vec<Array> {

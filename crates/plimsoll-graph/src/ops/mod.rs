@@ -72,6 +72,7 @@ ops! { $
     normalise: Normalise, NormaliseGrad;
     optimizer: AdamW, Sgd;
     pad_front: PadFront, PadFrontGrad;
+    positions: AddPositions, AddPositionsGrad;
     prelu: Prelu, PreluGrad;
     regions: RegionCounts, RegionLossGrad, RegionStats;
     response_norm: ResponseNorm, ResponseNormGrad;

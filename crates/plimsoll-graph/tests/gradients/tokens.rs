@@ -1,8 +1,8 @@
 //! Gradients of ops on tokens.
 
 use plimsoll_graph::ops::{
-    CompositeLoss, Conv, Gelu, Loss, NOISE, PadFront, Prelu, ResponseNorm, SampleDrop, Sigmoid, SpaceToDepth,
-    TokenNorm, VoxelGate, WindowAttention,
+    AddPositions, AvgPoolGrad, CompositeLoss, Conv, Gelu, Loss, NOISE, PadFront, Prelu, ResponseNorm,
+    SampleDrop, Sigmoid, SpaceToDepth, TokenNorm, VoxelGate, WindowAttention,
 };
 use plimsoll_graph::{DType, Kind, Op, Program, Shape, TensorId, Window};
 
@@ -38,7 +38,8 @@ fn ops_with_one_operand() {
     };
     let norm = TokenNorm { epsilon: 1e-5, affine: false };
     let padding = PadFront { axes: [true, false, true] };
-    let ops: [Op; 4] = [Gelu.into(), norm.into(), merging.into(), padding.into()];
+    let spread = AvgPoolGrad { window: [1, 2, 2], input: [3, 9, 10] };
+    let ops: [Op; 5] = [spread.into(), Gelu.into(), norm.into(), merging.into(), padding.into()];
     for op in ops {
         let (program, loss) = loss_of(2, 3, [3, 4, 5], |p, x| p.push_one(op, &[x]).unwrap());
         check(program, loss, 2);
@@ -59,6 +60,15 @@ fn responses_of_channels() {
     let (program, loss) = loss_of(2, 5, [2, 3, 4], |p, x| {
         let [scale, shift] = ["scale", "shift"].map(|name| p.parameter(name, Shape(vec![5]), Kind::Channels));
         p.push_one(ResponseNorm { epsilon: 1e-6 }, &[x, scale, shift]).unwrap()
+    });
+    check(program, loss, 2);
+}
+
+#[test]
+fn positions_of_voxels() {
+    let (program, loss) = loss_of(2, 5, [2, 3, 4], |p, x| {
+        let table = p.parameter("table", Shape(vec![24, 5]), Kind::Table);
+        p.push_one(AddPositions, &[x, table]).unwrap()
     });
     check(program, loss, 2);
 }
