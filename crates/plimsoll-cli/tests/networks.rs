@@ -48,3 +48,24 @@ fn a_plan_of_an_attention_unet_for_a_gpu_names_the_op_that_is_missing() {
     let said = refusal(ATTENTION_UNET, &["--device", "sm_80", "--vram", "4GiB"]);
     assert!(said.contains("voxel_gate") && said.contains("--device"), "{said}");
 }
+
+const STUNET: &str = "[network]
+net = \"stunet\"
+features = [4, 6]
+strides = [[1, 1, 1], [2, 2, 2]]
+encoder_blocks = [2, 1]
+deep_supervision = 0
+";
+
+#[test]
+fn a_stunet_trains_predicts_and_is_read_as_it_was_written() {
+    trains_and_predicts(STUNET, "upsample_layers.0.conv.weight", &[4, 6, 1, 1, 1]);
+}
+
+#[test]
+fn settings_that_a_stunet_cannot_have_are_refused_by_name() {
+    let medium = refusal(&format!("{STUNET}size = \"m\"\n"), &[]);
+    assert!(medium.contains("`size` is m") && medium.contains("s, b, l"), "{medium}");
+    let grn = refusal(&format!("{STUNET}grn = true\n"), &[]);
+    assert!(grn.contains("grn") && grn.contains("stunet"), "{grn}");
+}

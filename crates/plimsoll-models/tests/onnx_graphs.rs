@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use plimsoll_disk::faults::{Fault, FaultKind, State, crash_states, inject, record, state_of};
 use plimsoll_graph::ops::{
-    AvgPool, ConvTranspose, Gelu, MaxPool, Prelu, SpaceToDepth, Subpixel, TokenNorm, Upsample2,
+    AvgPool, AvgPoolGrad, ConvTranspose, Gelu, MaxPool, Prelu, SpaceToDepth, Subpixel, TokenNorm, Upsample2,
     WindowAttention, ZeroClass,
 };
 use plimsoll_graph::{Array, DType, Kind, Op, Program, Role, Shape, TensorId, Window};
@@ -21,8 +21,8 @@ use plimsoll_models::onnx;
 use plimsoll_models::onnx::proto::{ModelProto, TensorProto, data_location};
 use plimsoll_models::onnx::{Visit, WeightsGo, export_program};
 use plimsoll_nn::{
-    AttentionUnet, Head, Merging, MonaiUNet, Network, SEResNeXt50, SegResNet, SegResNetDS, StemPool,
-    SwinUnetr, UNetNorm, UpsampleMode, names, predict,
+    AttentionUnet, Head, Merging, MonaiUNet, Network, NetworkSize, SEResNeXt50, SegResNet, SegResNetDS,
+    StemPool, StuNet, SwinUnetr, UNetNorm, UpsampleMode, names, predict,
 };
 use prost::Message;
 use serde_json::Value;
@@ -164,6 +164,14 @@ fn cases() -> Vec<(&'static str, Make)> {
         single_logit: true,
         ..narrow.clone()
     };
+    let stunet = StuNet {
+        features: vec![4, 6, 8],
+        kernels: vec![[3; 3]; 3],
+        strides: vec![[1; 3], [2; 3], [1, 2, 2]],
+        encoder_blocks: vec![1, 2, 1],
+        deep_supervision: 1,
+        ..StuNet::new(1, 3, NetworkSize::S)
+    };
     vec![
         ("gelu", graph_of_op(image(3, [2, 2, 3]), Vec::new(), Gelu)),
         (
@@ -257,6 +265,10 @@ fn cases() -> Vec<(&'static str, Make)> {
         ),
         ("upsample", graph_of_op(image(2, [2, 3, 4]), Vec::new(), Upsample2 { axes: [false, true, true] })),
         ("prelu", graph_of_op(image(3, [2, 3, 2]), vec![of_channels(1)], Prelu)),
+        (
+            "spread",
+            graph_of_op(image(2, [1, 3, 2]), Vec::new(), AvgPoolGrad { window: [1, 2, 3], input: [1, 6, 6] }),
+        ),
         ("zero_class", graph_of_op(image(1, [1, 2, 3]), Vec::new(), ZeroClass)),
         ("avg_pool", graph_of_op(image(2, [1, 5, 4]), Vec::new(), AvgPool { window: [1, 2, 2] })),
         (
@@ -284,6 +296,7 @@ fn cases() -> Vec<(&'static str, Make)> {
         ("segresnetds_slices", graph_of_network(slices_ds, [4, 8, 8])),
         ("unet", graph_of_network(unet, [4, 8, 8])),
         ("unet_flat", graph_of_network(flat_unet, [1, 8, 12])),
+        ("stunet", graph_of_network(stunet, [4, 8, 8])),
         ("attentionunet", graph_of_network(AttentionUnet::new(2, 3, &[4, 6, 8]), [4, 8, 8])),
         ("seresnext50", graph_of_network(narrow, [1, 32, 32])),
         ("seresnext50_mlp", graph_of_network(with_layers, [1, 40, 32])),

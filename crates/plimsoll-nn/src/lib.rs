@@ -23,7 +23,7 @@ pub use groups::ParameterGroup;
 pub use networks::{
     Architecture, AttentionUnet, Classifies, Constant, Design, DynUNet, EncoderNames, Extents, ForwardMode,
     Head, MedNeXt, Merging, MeshActivation, MeshNet, MonaiUNet, Network, NetworkName, NetworkSettings,
-    NetworkSize, PlainConvUNet, ResidualEncoderUNet, SEResNeXt50, SegResNet, SegResNetDS, StemPool,
+    NetworkSize, PlainConvUNet, ResidualEncoderUNet, SEResNeXt50, SegResNet, SegResNetDS, StemPool, StuNet,
     SwinUnetr, UNet, UNetNorm, UnknownNetwork, UpsampleMode, bounds,
 };
 pub use objective::{

@@ -20,6 +20,7 @@ mod slices;
 mod soft_losses;
 mod soft_targets;
 mod soft_training;
+mod stunet;
 mod swinunetr;
 mod training;
 mod updates;

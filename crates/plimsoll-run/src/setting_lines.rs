@@ -141,19 +141,19 @@ pub const SETTING_LINES: &[SettingLine] = &[
     line("data", &[], "unit", Follows("as headers say"), "the unit that lengths in headers are in, whatever they say: \"µm\", \"mm\" or \"m\""),
 
     line("network", &[], "net", Is("\"plain\""), "\"plain\" or \"resenc\", nnU-Net's PlainConvUNet and ResidualEncoderUNet; \"dynunet\", \
-                                                  \"segresnet\", \"segresnetds\", \"swinunetr\", \"mednext\" or \"attentionunet\", MONAI's; \"meshnet\", dilated \
+                                                  \"segresnet\", \"segresnetds\", \"swinunetr\", \"mednext\" or \"attentionunet\", MONAI's; \"stunet\", STU-Net; \"meshnet\", dilated \
                                                   convolutions at the extent of the image; \"seresnext50\", SE-ResNeXt50 \
                                                   32×4d, which classifies images"),
-    line("network", &[], "features", Follows("32, doubled from stage to stage to at most 320, of slices 512; 16, 32, 64, 128, 256 of attentionunet"), "channels of each stage, the finest first, or of each layer, 16 (U-Nets, attentionunet, seresnext50, meshnet)"),
+    line("network", &[], "features", Follows("32, doubled from stage to stage to at most 320, of slices 512; 16, 32, 64, 128, 256 of attentionunet; of the size of stunet, 16 to 256"), "channels of each stage, the finest first, or of each layer, 16 (U-Nets, attentionunet, stunet, seresnext50, meshnet)"),
     line("network", &[], "dilations", Follows("1, 2, 4, 8, 16, 8, 4, 2, 1"), "voxels from one voxel of each layer's kernel to the next (meshnet)"),
-    line("network", &[], "kernels", Follows("from spacing and patch"), "kernel of each stage: depth, height, width; odd (U-Nets)"),
-    line("network", &[], "strides", Follows("from spacing and patch; 2 of attentionunet"), "stride into each stage; into the first 1 (U-Nets, attentionunet)"),
+    line("network", &[], "kernels", Follows("from spacing and patch; 3 of stunet"), "kernel of each stage: depth, height, width; odd (U-Nets, stunet)"),
+    line("network", &[], "strides", Follows("from spacing and patch; 2 of attentionunet"), "stride into each stage; into the first 1 (U-Nets, attentionunet, stunet)"),
     line("network", &[], "encoder_convs", Follows("2 for each stage"), "convolutions of each stage of the encoder (plain)"),
     line("network", &[], "decoder_convs", Follows("2 for each stage; 1 of resenc"), "convolutions of each stage of the decoder, which has none for the coarsest (plain, resenc)"),
-    line("network", &[], "encoder_blocks", Follows("1, 3, 4, 6, 6, ... of resenc; 1, 2, 2, 4 of segresnet and segresnetds; 2 of mednext, or of its size"), "residual blocks of each stage of the encoder (resenc, segresnet, segresnetds, mednext)"),
+    line("network", &[], "encoder_blocks", Follows("1, 3, 4, 6, 6, ... of resenc; 1, 2, 2, 4 of segresnet and segresnetds; 2 of mednext and 1 of stunet, or of their size"), "residual blocks of each stage of the encoder, of stunet of both ways (resenc, segresnet, segresnetds, mednext, stunet)"),
     line("network", &[], "decoder_blocks", Follows("1 for each stage; 2 of mednext, or of its size"), "residual blocks of each stage of the decoder, which has none for the coarsest (segresnet, segresnetds, mednext)"),
     line("network", &[], "init_filters", Follows("16 of segresnet, 32 of segresnetds and mednext"), "channels of the finest stage, doubled from stage to stage (segresnet, segresnetds, mednext)"),
-    line("network", &[], "size", Follows("\"s\""), "the size of the paper, from which blocks and expansions follow: \"s\", \"b\", \"m\" or \"l\" (mednext)"),
+    line("network", &[], "size", Follows("\"s\""), "the size of the paper, from which blocks, and expansions or features, follow: \"s\", \"b\", \"m\" or \"l\"; stunet has no \"m\" (mednext, stunet)"),
     line("network", &[], "kernel_size", Follows("3"), "extent of the depthwise kernels of mednext, or of the kernels of all stages, odd (mednext, attentionunet)"),
     line("network", &[], "encoder_expansion", Follows("2 for each stage, or of the size"), "channels inside of the blocks of each stage of the encoder, as a multiple of their input's (mednext)"),
     line("network", &[], "decoder_expansion", Follows("2 for each stage, or of the size"), "channels inside of the blocks of each stage of the decoder, which has none for the coarsest, as a multiple of their input's (mednext)"),
@@ -167,7 +167,7 @@ pub const SETTING_LINES: &[SettingLine] = &[
     line("network", &[], "affine", Is("true"), "whether normalisations have a scale and a shift (U-Nets)"),
     line("network", &[], "deep_supervision", Follows("all but the two coarsest stages; 0 of segresnetds and mednext"), "the number of coarser stages \
                                                                                                             with their own head in \
-                                                                                                            training (U-Nets, segresnetds, mednext)"),
+                                                                                                            training (U-Nets, segresnetds, mednext, stunet)"),
     line("network", &[], "dropout", Is("0.0"), "the probability with which an element of a convolution's or linear layer's result, a channel of segresnet's first or of meshnet's, or an element of the vector that seresnext50 classifies, is dropped while training (plain, dynunet, attentionunet, segresnet, swinunetr, meshnet, seresnext50)"),
     line("network", &[], "feature_size", Follows("24"), "channels behind the patch embedding, doubled from stage to stage; any that `num_heads` divide (swinunetr)"),
     line("network", &[], "depths", Follows("[2, 2, 2, 2]"), "transformer blocks of each of four stages (swinunetr)"),

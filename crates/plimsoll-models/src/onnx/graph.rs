@@ -162,6 +162,11 @@ impl<'p> Writer<'p> {
                     vec![text("mode", "linear"), text("coordinate_transformation_mode", "half_pixel")];
                 self.push("Resize", inputs, name(self.program, result), attributes);
             }
+            Op::AvgPoolGrad(spread) => {
+                let to = name(self.program, result);
+                self.spread(spread, operand(0)?, &to)
+                    .ok_or_else(|| refused("windows that do not fill the extent"))?;
+            }
             Op::Gelu(_) => self.gelu(operand(0)?, &name(self.program, result)),
             Op::TokenNorm(norm) => {
                 let affine = match norm.affine {
@@ -368,7 +373,7 @@ pub(super) fn int(name: &str, value: i64) -> AttributeProto {
     AttributeProto { i: Some(value), ..attribute(name, attribute_type::INT) }
 }
 
-fn text(name: &str, value: &str) -> AttributeProto {
+pub(super) fn text(name: &str, value: &str) -> AttributeProto {
     AttributeProto { s: Some(value.as_bytes().to_vec()), ..attribute(name, attribute_type::STRING) }
 }
 

@@ -1,10 +1,10 @@
-//! Ops that put values at other places: merged patches, sub-pixels, the class without a logit.
+//! Ops that put values at other places: merged patches, sub-pixels, voxels of windows, the class without a logit.
 
 use plimsoll_graph::TensorId;
-use plimsoll_graph::ops::{SpaceToDepth, Subpixel};
+use plimsoll_graph::ops::{AvgPoolGrad, SpaceToDepth, Subpixel};
 
 use super::constant::Constant;
-use super::graph::{Writer, int, ints, name, numbers};
+use super::graph::{Writer, int, ints, name, numbers, text};
 
 impl Writer<'_> {
     /// Voxels of blocks one behind the other along the channels.
@@ -51,6 +51,26 @@ impl Writer<'_> {
         self.pad(part("fine"), part("padded"), [0, 0, before[0], before[1], before[2]], [0; 5]);
         let attributes = vec![ints("kernel_shape", &factor), ints("strides", &[1; 3])];
         self.push("AveragePool", vec![part("padded")], to.into(), attributes);
+    }
+
+    /// The share of each voxel of a window in a coarser voxel, if windows fill the extent.
+    pub(super) fn spread(&mut self, op: &AvgPoolGrad, source: TensorId, to: &str) -> Option<()> {
+        let coarse = self.program.shape(source).spatial();
+        if (0..3).any(|axis| coarse[axis] * op.window[axis] != op.input[axis]) {
+            return None;
+        }
+        let along = op.window.map(|extent| extent as f32);
+        let share = self.constant(Constant::Values(vec![1.0 / along.iter().product::<f32>()]));
+        let shares = format!("{to}.shares");
+        self.push("Mul", vec![name(self.program, source), share], shares.clone(), Vec::new());
+        let scales = self.constant(Constant::Values([&[1.0; 2][..], &along].concat()));
+        let attributes = vec![
+            text("mode", "nearest"),
+            text("coordinate_transformation_mode", "asymmetric"),
+            text("nearest_mode", "floor"),
+        ];
+        self.push("Resize", vec![shares, String::new(), scales], to.into(), attributes);
+        Some(())
     }
 
     /// A class whose logit is zero, before the other one.

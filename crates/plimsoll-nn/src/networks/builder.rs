@@ -1,8 +1,8 @@
 //! Blocks that networks are built of, appended to a program node by node.
 
 use plimsoll_graph::ops::{
-    Add, AvgPool, Conv, ConvTranspose, Dropout, LeakyRelu, NOISE, NormStats, Normalise, Over, SampleDrop,
-    Subpixel, TokenNorm, Upsample2,
+    Add, AvgPool, AvgPoolGrad, Conv, ConvTranspose, Dropout, LeakyRelu, NOISE, NormStats, Normalise, Over,
+    SampleDrop, Subpixel, TokenNorm, Upsample2,
 };
 use plimsoll_graph::{DType, GraphError, Kind, Op, Program, Shape, TensorId, Window};
 
@@ -321,6 +321,22 @@ impl<'p> NetBuilder<'p> {
     /// Means over windows.
     pub(crate) fn avg_pool(&mut self, map: TensorId, window: [usize; 3]) -> Result<TensorId, GraphError> {
         self.program.push_one(AvgPool { window }, &[map])
+    }
+
+    /// Interpolation by the nearest voxel to the extent times a window, whose extents are 1 or 2.
+    pub(crate) fn nearest(&mut self, map: TensorId, window: [usize; 3]) -> Result<TensorId, GraphError> {
+        // The gradient of a mean gives each voxel of a window its share. Doubled once for each axis before, the share is the whole;
+        // powers of two do not round.
+        let mut shares = map;
+        for _ in window.iter().filter(|extent| **extent == 2) {
+            shares = self.add(shares, shares)?;
+        }
+        let spatial = self.program.shape(map).spatial();
+        let input = [0, 1, 2].map(|axis| spatial[axis] * window[axis]);
+        match window {
+            [1, 1, 1] => Ok(map),
+            window => self.program.push_one(AvgPoolGrad { window, input }, &[shares]),
+        }
     }
 
     /// Linear interpolation to twice the extent along some axes.

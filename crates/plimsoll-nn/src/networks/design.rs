@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Head, Merging, NetworkName, StemPool};
+use super::{Head, Merging, NetworkName, StemPool, StuNet};
 use crate::ConfigError;
 
 /// The design that follows from a data set by nnU-Net's rules; a network reads the parts that it needs. Lists go from
@@ -55,6 +55,29 @@ pub enum NetworkSize {
     M,
     /// Large.
     L,
+}
+
+impl NetworkSize {
+    /// All sizes.
+    const ALL: &[NetworkSize] = &[NetworkSize::S, NetworkSize::B, NetworkSize::M, NetworkSize::L];
+
+    /// The sizes that a network has, if it has any.
+    fn of(network: NetworkName) -> &'static [NetworkSize] {
+        match network {
+            NetworkName::StuNet => StuNet::SIZES,
+            _ => NetworkSize::ALL,
+        }
+    }
+
+    /// Returns the size in its written form.
+    fn as_str(self) -> &'static str {
+        match self {
+            NetworkSize::S => "s",
+            NetworkSize::B => "b",
+            NetworkSize::M => "m",
+            NetworkSize::L => "l",
+        }
+    }
 }
 
 /// Settings from which others follow: networks keep only those.
@@ -182,6 +205,19 @@ impl NetworkSettings {
             None => Ok(()),
             Some(setting) => Err(ConfigError::Unused { setting, network, used }),
         }
+    }
+}
+
+impl NetworkSettings {
+    /// Checks that a network has the size that is given.
+    pub(super) fn expect_size(&self, network: NetworkName) -> Result<(), ConfigError> {
+        let (Some(size), sizes) = (self.size, NetworkSize::of(network)) else { return Ok(()) };
+        if sizes.contains(&size) {
+            return Ok(());
+        }
+        let known: Vec<&str> = sizes.iter().map(|size| size.as_str()).collect();
+        let expected = format!("the sizes of {network} are {}", known.join(", "));
+        Err(ConfigError::Value { setting: "size", found: size.as_str().into(), expected })
     }
 }
 

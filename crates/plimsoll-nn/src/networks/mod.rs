@@ -19,6 +19,7 @@ mod se_resnext;
 mod segresnet;
 mod segresnet_ds;
 mod segresnet_stages;
+mod stunet;
 mod swinunetr;
 mod unet;
 mod unet_norm;
@@ -46,6 +47,7 @@ pub use resenc::ResidualEncoderUNet;
 pub use se_resnext::{Head, SEResNeXt50, StemPool};
 pub use segresnet::SegResNet;
 pub use segresnet_ds::SegResNetDS;
+pub use stunet::StuNet;
 pub use swinunetr::{Merging, SwinUnetr};
 pub use unet::UNet;
 pub use unet_norm::UNetNorm;
@@ -329,6 +331,7 @@ macro_rules! networks {
                 let network: Network = match name {
                     $(NetworkName::$network => {
                         settings.expect_only(name, $network::SETTINGS)?;
+                        settings.expect_size(name)?;
                         $network::design(design, settings).into()
                     })*
                 };
@@ -421,6 +424,7 @@ networks! {
     "swinunetr" => SwinUnetr: "MONAI's SwinUNETR",
     "mednext" => MedNeXt: "MONAI's MedNeXt",
     "attentionunet" => AttentionUnet: "MONAI's AttentionUnet",
+    "stunet" => StuNet: "STU-Net of the authors' trainers for nnU-Net",
     "meshnet" => MeshNet: "MeshNet, dilated convolutions at the extent of the image",
     "unet" => MonaiUNet: "MONAI's UNet, for prediction only",
     "seresnext50" => SEResNeXt50: "SE-ResNeXt50 32×4d, which gives an image one class",
@@ -480,7 +484,7 @@ mod tests {
         let error = "swine".parse::<NetworkName>().unwrap_err().to_string();
         assert_eq!(
             error,
-            "unknown network `swine`; known: plain, dynunet, resenc, segresnet, segresnetds, swinunetr, mednext, attentionunet, meshnet, unet, seresnext50"
+            "unknown network `swine`; known: plain, dynunet, resenc, segresnet, segresnetds, swinunetr, mednext, attentionunet, stunet, meshnet, unet, seresnext50"
         );
     }
 

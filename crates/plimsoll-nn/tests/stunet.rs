@@ -1,0 +1,169 @@
+//! STU-Net: its sizes, the names and shapes of its state dict, its logits, and how it trains. `oracles/stunet_training.py` made the numbers
+//! with its authors' code.
+//!
+//! The bounds are the same as in `pytorch.rs`.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::training::{Record, gradients_agree, losses_agree, oracles};
+use conformance::noise;
+use plimsoll_graph::{Array, DType, Kind, Program, Role, Shape, TensorInfo, interpret};
+use plimsoll_nn::{
+    Architecture, Design, ForwardMode, Network, NetworkName, NetworkSettings, NetworkSize, StuNet, names,
+    predict,
+};
+use serde::Deserialize;
+
+const ALL: [&str; 3] = ["stunet_supervised", "stunet_anisotropic", "stunet_flat"];
+
+/// The training pass for the least patch.
+fn program(net: &dyn Architecture) -> Program {
+    let mut program = Program::new("forward");
+    let image = Shape::volume(1, net.in_channels(), net.extents().next_larger([1; 3]));
+    let image = program.input(names::IMAGE, image, Kind::Volume);
+    net.forward(&mut program, image, ForwardMode { training: true, precision: DType::F32 }).unwrap();
+    program.validate().unwrap();
+    program
+}
+
+/// A size of the authors.
+#[derive(Deserialize)]
+struct Size {
+    size: NetworkSize,
+    /// Numbers of their parameters, and those of them that a normalisation cancels.
+    parameters: usize,
+    cancelled: usize,
+}
+
+#[test]
+fn its_sizes_have_as_many_parameters_as_its_authors() {
+    let text = std::fs::read_to_string(oracles().join("stunet_sizes.json")).unwrap();
+    let sizes: Vec<Size> = serde_json::from_str(&text).unwrap();
+    assert_eq!(sizes.len(), 3);
+    for Size { size, parameters, cancelled } in sizes {
+        let net = StuNet::new(1, 2, size);
+        let program = program(&net);
+        let own = program.with_role(Role::Parameter).map(|id| program.shape(id).count());
+        assert_eq!(own.sum::<usize>(), parameters - cancelled, "{size:?}");
+        assert_eq!(net.idle_biases().iter().map(|(_, count)| count).sum::<usize>(), cancelled, "{size:?}");
+    }
+}
+
+/// The authors' network loads the file by `load_state_dict` with `strict=True`: all names, no others, and these shapes.
+#[test]
+fn names_and_shapes_in_files_are_those_of_its_authors_state_dict() {
+    for name in ALL {
+        let record = Record::all(&oracles(), name).remove(0);
+        let net = supervised(&record.net);
+        let program = program(&net);
+        let own = program.with_role(Role::Parameter).map(|id| program.tensor(id));
+        let mut stored: BTreeMap<String, Vec<usize>> =
+            own.map(|info| (info.name.clone(), net.stored_shape(&info.name, &info.shape).0)).collect();
+        stored.extend(net.idle_biases().into_iter().map(|(name, count)| (name, vec![count])));
+        assert_eq!(stored, record.state, "{name}");
+    }
+}
+
+/// A network with all the heads that its authors' has, whether they are used or not.
+fn supervised(net: &Network) -> StuNet {
+    let Network::StuNet(net) = net else { panic!("{net:?}") };
+    StuNet { deep_supervision: net.features.len() - 2, ..net.clone() }
+}
+
+/// The logits of a network by the definitions of its ops in f64.
+#[derive(Deserialize)]
+struct Logits {
+    net: Network,
+    patch: [usize; 3],
+    /// Products with `noise(7…9)`.
+    projections: [f64; 3],
+}
+
+/// The values that `fill` of the scripts gives a parameter, in f32.
+fn values(parameter: &TensorInfo) -> Array {
+    let name = &parameter.name;
+    let seed = name.bytes().enumerate().map(|(i, byte)| (i + 1) * usize::from(byte)).sum();
+    let fan = parameter.shape.count() / parameter.shape.dim(0);
+    Array::from_fn(parameter.shape.clone(), |i| {
+        let x = noise(seed, i);
+        let value = match (parameter.kind, name.ends_with(".weight")) {
+            (Kind::Weights, _) => x * (6.0 / fan as f64).sqrt(),
+            (_, true) => 1.0 + 0.2 * x,
+            (_, false) => 0.1 * x,
+        };
+        f64::from(value as f32)
+    })
+}
+
+#[test]
+fn its_logits_are_its_authors() {
+    for name in ALL {
+        let text = std::fs::read_to_string(oracles().join(format!("{name}.json"))).unwrap();
+        let Logits { net, patch, projections } = serde_json::from_str(&text).unwrap();
+        let program = predict(net.as_architecture(), patch, 1, DType::F32).unwrap();
+        let parameters = program.with_role(Role::Parameter).map(|id| program.tensor(id));
+        let mut held: HashMap<String, Array> =
+            parameters.map(|info| (info.name.clone(), values(info))).collect();
+        let image = Shape::volume(1, net.in_channels(), patch);
+        held.insert(names::IMAGE.into(), Array::from_fn(image, |i| noise(1, i)));
+        let results = interpret(&program, &held).unwrap();
+        let logits = &results[program.find(names::LOGITS).unwrap().index()].data;
+        for (seed, expected) in [7, 8, 9].into_iter().zip(projections) {
+            let found: f64 = logits.iter().enumerate().map(|(i, logit)| logit * noise(seed, i)).sum();
+            assert!((found / expected - 1.0).abs() < 1e-7, "{name}: {found} instead of {expected}");
+        }
+    }
+}
+
+#[test]
+fn with_coarser_heads_it_trains_as_in_pytorch() {
+    losses_agree(&oracles(), ALL[0]);
+    gradients_agree(&oracles(), ALL[0]);
+}
+
+#[test]
+fn with_several_blocks_and_stages_of_equal_extent_it_trains_as_in_pytorch() {
+    losses_agree(&oracles(), ALL[1]);
+    gradients_agree(&oracles(), ALL[1]);
+}
+
+#[test]
+fn on_slices_it_trains_as_in_pytorch() {
+    losses_agree(&oracles(), ALL[2]);
+    gradients_agree(&oracles(), ALL[2]);
+}
+
+#[test]
+fn settings_make_it_from_a_size_and_a_plan_and_wrong_ones_are_refused_by_name() {
+    let design = Design {
+        in_channels: 1,
+        classes: 3,
+        patch: [32; 3],
+        strides: vec![[1; 3], [2; 3], [1, 2, 2]],
+        kernels: vec![[3; 3]; 3],
+        features: vec![32, 64, 128],
+    };
+    let settings = NetworkSettings {
+        net: Some(NetworkName::StuNet),
+        size: Some(NetworkSize::L),
+        ..NetworkSettings::default()
+    };
+    let network = Network::design(&design, &settings).unwrap();
+    // The trainers of its authors fill a plan up to six stages, without a stride.
+    let strides = vec![[1; 3], [2; 3], [1, 2, 2], [1; 3], [1; 3], [1; 3]];
+    assert_eq!(network, Network::from(StuNet { strides, ..StuNet::new(1, 3, NetworkSize::L) }));
+    let kept = network.settings().unwrap();
+    assert_eq!(kept.size, None);
+    assert_eq!(kept.encoder_blocks, Some(vec![2; 6]));
+    assert_eq!(Network::design(&design, &kept).unwrap(), network);
+    let refused = |settings: NetworkSettings| Network::design(&design, &settings).unwrap_err().to_string();
+    let medium = refused(NetworkSettings { size: Some(NetworkSize::M), ..settings.clone() });
+    assert!(medium.contains("`size` is m") && medium.contains("s, b, l"), "{medium}");
+    let strides = Some(vec![[1; 3], [3; 3]]);
+    let long = refused(NetworkSettings { strides, ..settings.clone() });
+    assert!(long.contains("`strides`") && long.contains("doubles"), "{long}");
+    let short = refused(NetworkSettings { encoder_blocks: Some(vec![1; 5]), ..settings.clone() });
+    assert!(short.contains("`encoder_blocks`") && short.contains('6'), "{short}");
+    let many = refused(NetworkSettings { deep_supervision: Some(5), ..settings });
+    assert!(many.contains("`deep_supervision` is 5") && many.contains("at most 4"), "{many}");
+}
