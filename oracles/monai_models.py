@@ -17,7 +17,7 @@ import torch
 from monai.bundle import ConfigParser
 from monai.data import decollate_batch
 from monai.inferers import SlidingWindowInferer
-from monai.networks.nets import DynUNet, SegResNet, SwinUNETR, UNet
+from monai.networks.nets import UNETR, AttentionUnet, DynUNet, SegResNet, SwinUNETR, UNet
 from monai.transforms import (
     Activationsd, AsDiscreted, Compose, EnsureChannelFirstd, EnsureTyped, Invertd, LoadImaged, NormalizeIntensityd,
     Orientationd, ScaleIntensityRanged, Spacingd,
@@ -258,6 +258,33 @@ def swinunetr():
     )
 
 
+def attention():
+    """AttentionUnet with the running statistics of its training, and UNETR with windows of the size that it has positions for."""
+    scale = dict(a_min=-20.0, a_max=300.0, b_min=0.0, b_max=1.0, clip=True)
+    labels = ["background", "ball", "core"]
+    networks = {
+        "attentionunet": (
+            AttentionUnet, dict(spatial_dims=3, in_channels=1, out_channels=3, channels=[4, 6, 8], strides=[2, [1, 2, 2]]), [16, 20, 24],
+        ),
+        "unetr": (
+            UNETR, dict(in_channels=1, out_channels=3, img_size=[16, 32, 16], feature_size=3, hidden_size=12, mlp_dim=20, num_heads=2),
+            [16, 32, 16],
+        ),
+    }
+    for seed, (name, (net, arguments, roi)) in enumerate(networks.items()):
+        torch.manual_seed(3 + seed)
+        window = dict(roi_size=roi, overlap=0.25, mode="gaussian")
+        case(
+            name, net(**arguments), (26, 40, 34), affine((1.7, 0.9, 1.1), (2, 0, 1), (False, True, True), 9.0), 1,
+            [1.2, 1.3, 1.5], ScaleIntensityRanged("image", **scale), window, "softmax", labels,
+            toml(
+                dict(name=net.__name__) | arguments, dict(channels=["CT"], orientation="RAS", spacing=[1.2, 1.3, 1.5]),
+                dict(name="ScaleIntensityRange") | scale, window, dict(activation="softmax", labels=labels),
+            ),
+            [(100 + 20) / 320, (180 + 20) / 320], 21 + seed,
+        )
+
+
 def unet_bundle():
     network = {
         "_target_": "UNet", "spatial_dims": 3, "in_channels": 1, "out_channels": 2, "channels": [4, 8, 16],
@@ -352,7 +379,7 @@ def bundle(name, network, shape, roi):
 
 
 if __name__ == "__main__":
-    makers = [convolutional, unet_bundle, swinunetr, swinunetr_bundle]
+    makers = [convolutional, attention, unet_bundle, swinunetr, swinunetr_bundle]
     for maker in makers:
         if not sys.argv[1:] or maker.__name__ in sys.argv[1:]:
             maker()

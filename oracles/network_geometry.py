@@ -12,13 +12,14 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from monai.networks.nets import AttentionUnet, DynUNet, MedNeXt, SegResNet, SwinUNETR, UNet
+from monai.networks.nets import AttentionUnet, DynUNet, MedNeXt, SegResNet, SwinUNETR, UNETR, UNet
 
 from residual_training import MAKERS, Flat, dimensions
 from unet_training import noise
 
 torch.set_num_threads(1)
-NETS = {"AttentionUnet": AttentionUnet, "DynUNet": DynUNet, "MedNeXt": MedNeXt, "SegResNet": SegResNet, "SwinUNETR": SwinUNETR, "UNet": UNet}
+NETS = {"AttentionUnet": AttentionUnet, "DynUNet": DynUNet, "MedNeXt": MedNeXt, "SegResNet": SegResNet, "SwinUNETR": SwinUNETR, "UNETR": UNETR,
+        "UNet": UNet}
 
 
 def fill(net):
@@ -27,7 +28,7 @@ def fill(net):
         if not p.is_floating_point():
             continue
         x = noise(sum((i + 1) * b for i, b in enumerate(name.encode())), p.numel())
-        if name.endswith("bias_table"):
+        if name.endswith(("bias_table", "position_embeddings")):
             x = 0.5 * x
         elif name.endswith(".A.weight"):
             x = (0.25 + 0.2 * x).astype(np.float32)
@@ -144,6 +145,16 @@ def attention_unets():
     yield monai("AttentionUnet", [8, 8, 8], **base, channels=[4, 4], strides=[2], up_kernel_size=5)
 
 
+def unetrs():
+    base = dict(in_channels=1, out_channels=2, feature_size=3, hidden_size=12, mlp_dim=20, num_heads=2)
+    for size in ([16, 32, 16], [16, 16, 16], [32, 16, 24]):
+        yield monai("UNETR", size, **base, img_size=size)
+    yield monai("UNETR", [32, 32, 32], **base, img_size=32, qkv_bias=True)
+    yield monai("UNETR", [16, 32, 32], **base | dict(in_channels=2, out_channels=3, num_heads=4, mlp_dim=7), img_size=[16, 32, 32])
+    yield monai("UNETR", [16, 16, 32], **base, img_size=[16, 16, 32], res_block=False)
+    yield monai("UNETR", [16, 16, 32], **base | dict(num_heads=5), img_size=[16, 16, 32])
+
+
 def own(net, patch):
     flat = dimensions(net) == 2
     return case({"net": net}, lambda: MAKERS[net["name"]](net), net["in_channels"], patch, flat)
@@ -182,7 +193,7 @@ def segresnet_ds():
 
 
 def main():
-    records = [*dynunets(), *segresnets(), *unets(), *swinunetrs(), *mednexts(), *attention_unets(), *u_nets(), *segresnet_ds()]
+    records = [*dynunets(), *segresnets(), *unets(), *swinunetrs(), *mednexts(), *attention_unets(), *unetrs(), *u_nets(), *segresnet_ds()]
     lines = ",\n".join(json.dumps(record) for record in records)
     (Path(__file__).parent / "network_geometry.json").write_text(f"[\n{lines}\n]\n")
     print(len(records), "networks,", sum("refused" in record for record in records), "refused")

@@ -1,14 +1,17 @@
-"""One training step of MONAI's DynUNet, SegResNet, SwinUNETR or small MedNeXt, of nnU-Net's PlainConvUNet or ResidualEncoderUNet, or of timm's SE-ResNeXt50 in PyTorch: seconds and peak resident memory, as a line of JSON.
+"""One training step of MONAI's DynUNet, SegResNet, SwinUNETR, UNETR, AttentionUnet or small MedNeXt, of nnU-Net's PlainConvUNet or ResidualEncoderUNet, of small STU-Net, or of timm's SE-ResNeXt50 in PyTorch: seconds and peak resident memory, as a line of JSON.
 
     python benches/step/pytorch_step.py --size 64 [--net plain] [--features 32,64,128,256] [--precision bf16] [--checkpoint] [--compile]
 
 Dice + cross-entropy, AdamW, two classes, one channel (of SE-ResNeXt50 cross-entropy and three): what `plimsoll bench step` measures. PyTorch is fastest on a CPU
-with jemalloc preloaded, as page faults of fresh buffers cost it a quarter of its time otherwise; `compare.py` does that.
+with jemalloc preloaded, as page faults of fresh buffers cost it a quarter of its time otherwise; `compare.py` does that. STU-Net is read from a clone of
+https://github.com/uni-medical/STU-Net in the folder of the variable STUNET.
 """
 
 import argparse
 import json
+import os
 import statistics
+import sys
 import time
 from pathlib import Path
 
@@ -20,11 +23,12 @@ from monai.losses import DiceCELoss
 from monai.networks.blocks.dynunet_block import UnetBasicBlock
 from monai.networks.blocks.segresnet_block import ResBlock
 from monai.networks.blocks.mednext_block import MedNeXtBlock
-from monai.networks.nets import DynUNet, MedNeXt, SegResNet, SwinUNETR
+from monai.networks.nets import UNETR, AttentionUnet, DynUNet, MedNeXt, SegResNet, SwinUNETR
 from torch.utils.checkpoint import checkpoint
 
-STAGES = {"dynunet": 5, "plain": 6, "resenc": 6, "segresnet": 1, "swinunetr": 1, "mednext": 1, "seresnext50": 4}
-FIRST = {"segresnet": 16, "swinunetr": 24}
+STAGES = {"dynunet": 5, "plain": 6, "resenc": 6, "segresnet": 1, "swinunetr": 1, "unetr": 1, "mednext": 1, "attentionunet": 5, "stunet": 6, "seresnext50": 4}
+FIRST = {"segresnet": 16, "swinunetr": 24, "unetr": 16, "attentionunet": 16, "stunet": 16}
+MOST = {"stunet": 256}
 
 
 def numbers(text):
@@ -107,6 +111,23 @@ def mednext(features):
     return MedNeXt(init_filters=features[0], in_channels=1, out_channels=2, kernel_size=3, use_residual_connection=True)
 
 
+def unetr(features):
+    return UNETR(in_channels=1, out_channels=2, img_size=patch, feature_size=features[0])
+
+
+def attentionunet(features):
+    return AttentionUnet(spatial_dims=3, in_channels=1, out_channels=2, channels=features, strides=[2] * (len(features) - 1))
+
+
+def stunet(features):
+    """The authors' network, by the loader of the oracle."""
+    sys.path.insert(0, str(Path(__file__).parents[2] / "oracles"))
+    from stunet_training import trainers
+
+    stages = len(features)
+    return trainers(os.environ["STUNET"]).STUNet(1, 2, [1] * stages, features, [[2] * 3] * (stages - 1), [[3] * 3] * stages)
+
+
 def loss_of_heads(logits, label):
     """Dice and cross-entropy of each head except the coarsest, each weighted half of the next finer one."""
     if args.net == "seresnext50":
@@ -148,18 +169,21 @@ args = parser.parse_args()
 
 torch.set_num_threads(args.threads)
 torch.manual_seed(0)
-features = args.features or [min(FIRST.get(args.net, 32) << stage, 320) for stage in range(STAGES[args.net])]
+features = args.features or [min(FIRST.get(args.net, 32) << stage, MOST.get(args.net, 320)) for stage in range(STAGES[args.net])]
 networks = {
     "dynunet": dynunet,
     "plain": plain,
     "resenc": resenc,
     "segresnet": segresnet,
     "swinunetr": swinunetr,
+    "unetr": unetr,
     "mednext": mednext,
+    "attentionunet": attentionunet,
+    "stunet": stunet,
     "seresnext50": seresnext50,
 }
-model = networks[args.net](features)
 patch = args.size * 3 if len(args.size) == 1 else args.size
+model = networks[args.net](features)
 if args.checkpoint:
     if args.net == "seresnext50":
         model.set_grad_checkpointing()

@@ -183,7 +183,10 @@ fn networks_of_full_size_can_be_planned_without_a_card() {
         if net.untrainable().is_some() {
             continue;
         }
-        let patch = if net.classifies() == Classifies::Images { [1, 224, 224] } else { [64; 3] };
+        let patch = match net.classifies() {
+            Classifies::Images => [1, 224, 224],
+            Classifies::Voxels => net.extents().next_larger([64; 3]),
+        };
         let training = training(net, patch, *precision);
         let written = training.programs().unwrap();
         let predict = predict(&*training.net, patch, 1, *precision).unwrap();
@@ -195,6 +198,7 @@ fn networks_of_full_size_can_be_planned_without_a_card() {
         let missing = match name {
             NetworkName::MedNeXt => Some("pad_front"),
             NetworkName::AttentionUnet => Some("voxel_gate"),
+            NetworkName::Unetr => Some("add_positions"),
             _ => None,
         };
         if let Some(missing) = missing {

@@ -48,7 +48,17 @@ fn agreement(model: &Path, images: &Path, expected: &Path, more: &[&str]) -> (f6
 
 #[test]
 fn labels_are_those_of_monai() {
-    for name in ["unet", "unet_plain", "dynunet", "segresnet", "swinunetr", "bundle", "bundle_swinunetr"] {
+    for name in [
+        "unet",
+        "unet_plain",
+        "dynunet",
+        "segresnet",
+        "swinunetr",
+        "attentionunet",
+        "unetr",
+        "bundle",
+        "bundle_swinunetr",
+    ] {
         let case = oracles().join(name);
         let model = if name.starts_with("bundle") { case.clone() } else { case.join("model.toml") };
         let (share, foreground) = agreement(&model, &case.join("images"), &case.join("labels.nii.gz"), &[]);

@@ -5,10 +5,9 @@ use plimsoll_graph::Shape;
 use crate::one_step::{Step, tensor};
 use crate::support::run_error;
 
-/// Trains with settings, predicts with the result, and starts a step of no length from it: a tensor of the checkpoint has a shape, and is
+/// Trains, predicts with the result, and starts a step of no length from it: a tensor of the checkpoint has a shape, and is
 /// read as it was written.
-fn trains_and_predicts(settings: &str, name: &str, shape: &[usize]) {
-    let step = Step::new(settings);
+fn trains_and_predicts(step: &Step, name: &str, shape: &[usize]) {
     let first = step.train("first", &[]);
     let (found, values) = tensor(&first, name);
     assert_eq!(found, Shape(shape.to_vec()));
@@ -32,7 +31,7 @@ features = [4, 6, 8]
 #[test]
 fn an_attention_unet_trains_predicts_and_is_read_as_it_was_written() {
     let gate = "model.1.submodule.1.attention.W_g.0.conv.weight";
-    trains_and_predicts(ATTENTION_UNET, gate, &[3, 6, 1, 1, 1]);
+    trains_and_predicts(&Step::new(ATTENTION_UNET), gate, &[3, 6, 1, 1, 1]);
 }
 
 #[test]
@@ -59,7 +58,7 @@ deep_supervision = 0
 
 #[test]
 fn a_stunet_trains_predicts_and_is_read_as_it_was_written() {
-    trains_and_predicts(STUNET, "upsample_layers.0.conv.weight", &[4, 6, 1, 1, 1]);
+    trains_and_predicts(&Step::new(STUNET), "upsample_layers.0.conv.weight", &[4, 6, 1, 1, 1]);
 }
 
 #[test]
@@ -68,4 +67,31 @@ fn settings_that_a_stunet_cannot_have_are_refused_by_name() {
     assert!(medium.contains("`size` is m") && medium.contains("s, b, l"), "{medium}");
     let grn = refusal(&format!("{STUNET}grn = true\n"), &[]);
     assert!(grn.contains("grn") && grn.contains("stunet"), "{grn}");
+}
+
+const UNETR: &str = "[network]
+net = \"unetr\"
+feature_size = 2
+hidden_size = 12
+num_heads = [2]
+mlp_ratio = 2.0
+";
+
+#[test]
+fn a_unetr_trains_predicts_and_is_read_as_it_was_written() {
+    let step = Step { patch: "16,16,16", ..Step::new(UNETR) };
+    trains_and_predicts(&step, "vit.patch_embedding.position_embeddings", &[1, 1, 12]);
+    let qkv =
+        tensor(&step.tiny.path("first/fold_0/checkpoint_final.safetensors"), "vit.blocks.11.attn.qkv.weight");
+    assert_eq!(qkv.0, Shape(vec![36, 12]));
+}
+
+#[test]
+fn settings_that_a_unetr_cannot_have_are_refused_by_name() {
+    let heads = refusal(&UNETR.replace("[2]", "[5]"), &[]);
+    assert!(heads.contains("`num_heads` is 5") && heads.contains("12 channels"), "{heads}");
+    let patch = refusal(UNETR, &["--patch-size", "16,20,16"]);
+    assert!(patch.contains("a multiple of [16, 16, 16]") && patch.contains("16 × 32 × 16"), "{patch}");
+    let gpu = refusal(UNETR, &["--patch-size", "16,16,16", "--device", "sm_80", "--vram", "4GiB"]);
+    assert!(gpu.contains("add_positions") && gpu.contains("--device"), "{gpu}");
 }

@@ -13,6 +13,8 @@ pub struct Step {
     pub tiny: Tiny,
     /// The file of settings.
     pub settings: PathBuf,
+    /// The patch, along depth, height and width.
+    pub patch: &'static str,
 }
 
 impl Step {
@@ -21,7 +23,7 @@ impl Step {
         let tiny = Tiny::new();
         let path = tiny.path("network.toml");
         fs::write(&path, settings).unwrap();
-        Step { tiny, settings: path }
+        Step { tiny, settings: path, patch: "8,8,8" }
     }
 
     /// The path of a file or folder beside the data.
@@ -43,7 +45,7 @@ impl Step {
             "--threads",
             "1",
             "--patch-size",
-            "8,8,8",
+            self.patch,
             "--epochs",
             "1",
             "--iterations",

@@ -22,7 +22,7 @@ use plimsoll_models::onnx::proto::{ModelProto, TensorProto, data_location};
 use plimsoll_models::onnx::{Visit, WeightsGo, export_program};
 use plimsoll_nn::{
     AttentionUnet, Head, Merging, MonaiUNet, Network, NetworkSize, SEResNeXt50, SegResNet, SegResNetDS,
-    StemPool, StuNet, SwinUnetr, UNetNorm, UpsampleMode, names, predict,
+    StemPool, StuNet, SwinUnetr, UNetNorm, Unetr, UpsampleMode, names, predict,
 };
 use prost::Message;
 use serde_json::Value;
@@ -164,6 +164,13 @@ fn cases() -> Vec<(&'static str, Make)> {
         single_logit: true,
         ..narrow.clone()
     };
+    let unetr = Unetr {
+        feature_size: 2,
+        hidden_size: 12,
+        num_heads: vec![2],
+        mlp_ratio: 1.5,
+        ..Unetr::new(1, 3, [16, 32, 16])
+    };
     let stunet = StuNet {
         features: vec![4, 6, 8],
         kernels: vec![[3; 3]; 3],
@@ -297,6 +304,7 @@ fn cases() -> Vec<(&'static str, Make)> {
         ("unet", graph_of_network(unet, [4, 8, 8])),
         ("unet_flat", graph_of_network(flat_unet, [1, 8, 12])),
         ("stunet", graph_of_network(stunet, [4, 8, 8])),
+        ("unetr", graph_of_network(unetr, [16, 32, 16])),
         ("attentionunet", graph_of_network(AttentionUnet::new(2, 3, &[4, 6, 8]), [4, 8, 8])),
         ("seresnext50", graph_of_network(narrow, [1, 32, 32])),
         ("seresnext50_mlp", graph_of_network(with_layers, [1, 40, 32])),

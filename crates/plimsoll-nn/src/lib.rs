@@ -24,7 +24,7 @@ pub use networks::{
     Architecture, AttentionUnet, Classifies, Constant, Design, DynUNet, EncoderNames, Extents, ForwardMode,
     Head, MedNeXt, Merging, MeshActivation, MeshNet, MonaiUNet, Network, NetworkName, NetworkSettings,
     NetworkSize, PlainConvUNet, ResidualEncoderUNet, SEResNeXt50, SegResNet, SegResNetDS, StemPool, StuNet,
-    SwinUnetr, UNet, UNetNorm, UnknownNetwork, UpsampleMode, bounds,
+    SwinUnetr, UNet, UNetNorm, Unetr, UnknownNetwork, UpsampleMode, bounds,
 };
 pub use objective::{
     AppliesTo, Boundary, ClDice, HausdorffDt, MorphSkeleton, Objective, Otherwise, SkeletonRecall,

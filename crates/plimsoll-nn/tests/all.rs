@@ -23,4 +23,5 @@ mod soft_training;
 mod stunet;
 mod swinunetr;
 mod training;
+mod unetr;
 mod updates;

@@ -3,14 +3,12 @@
 //!
 //! The bounds are the same as in `pytorch.rs`.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
-use crate::training::{Record, gradients_agree, losses_agree, oracles};
-use conformance::noise;
-use plimsoll_graph::{Array, DType, Kind, Program, Role, Shape, TensorInfo, interpret};
+use crate::training::{Record, gradients_agree, logits_agree, losses_agree, oracles};
+use plimsoll_graph::{DType, Kind, Program, Role, Shape};
 use plimsoll_nn::{
     Architecture, Design, ForwardMode, Network, NetworkName, NetworkSettings, NetworkSize, StuNet, names,
-    predict,
 };
 use serde::Deserialize;
 
@@ -70,49 +68,9 @@ fn supervised(net: &Network) -> StuNet {
     StuNet { deep_supervision: net.features.len() - 2, ..net.clone() }
 }
 
-/// The logits of a network by the definitions of its ops in f64.
-#[derive(Deserialize)]
-struct Logits {
-    net: Network,
-    patch: [usize; 3],
-    /// Products with `noise(7…9)`.
-    projections: [f64; 3],
-}
-
-/// The values that `fill` of the scripts gives a parameter, in f32.
-fn values(parameter: &TensorInfo) -> Array {
-    let name = &parameter.name;
-    let seed = name.bytes().enumerate().map(|(i, byte)| (i + 1) * usize::from(byte)).sum();
-    let fan = parameter.shape.count() / parameter.shape.dim(0);
-    Array::from_fn(parameter.shape.clone(), |i| {
-        let x = noise(seed, i);
-        let value = match (parameter.kind, name.ends_with(".weight")) {
-            (Kind::Weights, _) => x * (6.0 / fan as f64).sqrt(),
-            (_, true) => 1.0 + 0.2 * x,
-            (_, false) => 0.1 * x,
-        };
-        f64::from(value as f32)
-    })
-}
-
 #[test]
 fn its_logits_are_its_authors() {
-    for name in ALL {
-        let text = std::fs::read_to_string(oracles().join(format!("{name}.json"))).unwrap();
-        let Logits { net, patch, projections } = serde_json::from_str(&text).unwrap();
-        let program = predict(net.as_architecture(), patch, 1, DType::F32).unwrap();
-        let parameters = program.with_role(Role::Parameter).map(|id| program.tensor(id));
-        let mut held: HashMap<String, Array> =
-            parameters.map(|info| (info.name.clone(), values(info))).collect();
-        let image = Shape::volume(1, net.in_channels(), patch);
-        held.insert(names::IMAGE.into(), Array::from_fn(image, |i| noise(1, i)));
-        let results = interpret(&program, &held).unwrap();
-        let logits = &results[program.find(names::LOGITS).unwrap().index()].data;
-        for (seed, expected) in [7, 8, 9].into_iter().zip(projections) {
-            let found: f64 = logits.iter().enumerate().map(|(i, logit)| logit * noise(seed, i)).sum();
-            assert!((found / expected - 1.0).abs() < 1e-7, "{name}: {found} instead of {expected}");
-        }
-    }
+    ALL.iter().for_each(|name| logits_agree(&oracles(), name));
 }
 
 #[test]

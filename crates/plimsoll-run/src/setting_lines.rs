@@ -141,7 +141,7 @@ pub const SETTING_LINES: &[SettingLine] = &[
     line("data", &[], "unit", Follows("as headers say"), "the unit that lengths in headers are in, whatever they say: \"µm\", \"mm\" or \"m\""),
 
     line("network", &[], "net", Is("\"plain\""), "\"plain\" or \"resenc\", nnU-Net's PlainConvUNet and ResidualEncoderUNet; \"dynunet\", \
-                                                  \"segresnet\", \"segresnetds\", \"swinunetr\", \"mednext\" or \"attentionunet\", MONAI's; \"stunet\", STU-Net; \"meshnet\", dilated \
+                                                  \"segresnet\", \"segresnetds\", \"swinunetr\", \"unetr\", \"mednext\" or \"attentionunet\", MONAI's; \"stunet\", STU-Net; \"meshnet\", dilated \
                                                   convolutions at the extent of the image; \"seresnext50\", SE-ResNeXt50 \
                                                   32×4d, which classifies images"),
     line("network", &[], "features", Follows("32, doubled from stage to stage to at most 320, of slices 512; 16, 32, 64, 128, 256 of attentionunet; of the size of stunet, 16 to 256"), "channels of each stage, the finest first, or of each layer, 16 (U-Nets, attentionunet, stunet, seresnext50, meshnet)"),
@@ -168,13 +168,14 @@ pub const SETTING_LINES: &[SettingLine] = &[
     line("network", &[], "deep_supervision", Follows("all but the two coarsest stages; 0 of segresnetds and mednext"), "the number of coarser stages \
                                                                                                             with their own head in \
                                                                                                             training (U-Nets, segresnetds, mednext, stunet)"),
-    line("network", &[], "dropout", Is("0.0"), "the probability with which an element of a convolution's or linear layer's result, a channel of segresnet's first or of meshnet's, or an element of the vector that seresnext50 classifies, is dropped while training (plain, dynunet, attentionunet, segresnet, swinunetr, meshnet, seresnext50)"),
-    line("network", &[], "feature_size", Follows("24"), "channels behind the patch embedding, doubled from stage to stage; any that `num_heads` divide (swinunetr)"),
+    line("network", &[], "dropout", Is("0.0"), "the probability with which an element of a convolution's or linear layer's result, a channel of segresnet's first or of meshnet's, or an element of the vector that seresnext50 classifies, is dropped while training (plain, dynunet, attentionunet, segresnet, swinunetr, unetr, meshnet, seresnext50)"),
+    line("network", &[], "feature_size", Follows("24; 16 of unetr"), "channels behind the patch embedding, doubled from stage to stage, any that `num_heads` divide; of unetr those of the finest stage of its decoder (swinunetr, unetr)"),
+    line("network", &[], "hidden_size", Follows("768"), "channels of tokens (unetr)"),
     line("network", &[], "depths", Follows("[2, 2, 2, 2]"), "transformer blocks of each of four stages (swinunetr)"),
-    line("network", &[], "num_heads", Follows("[3, 6, 12, 24]"), "heads of the attention of each stage (swinunetr)"),
+    line("network", &[], "num_heads", Follows("[3, 6, 12, 24]; [12] of unetr"), "heads of the attention of each stage, of unetr one number (swinunetr, unetr)"),
     line("network", &[], "window_size", Follows("7"), "tokens of an attention window along each axis (swinunetr)"),
-    line("network", &[], "qkv_bias", Follows("true"), "whether the layer that makes queries, keys and values has a bias (swinunetr)"),
-    line("network", &[], "mlp_ratio", Follows("4.0"), "channels of a block's hidden layer, as a multiple of the block's channels (swinunetr)"),
+    line("network", &[], "qkv_bias", Follows("true; false of unetr"), "whether the layer that makes queries, keys and values has a bias (swinunetr, unetr)"),
+    line("network", &[], "mlp_ratio", Follows("4.0"), "channels of a block's hidden layer, as a multiple of the block's channels (swinunetr, unetr)"),
     line("network", &[], "patch_norm", Follows("false"), "whether tokens are normalised behind the patch embedding (swinunetr)"),
     line("network", &[], "normalize", Follows("true"), "whether skip connections are normalised (swinunetr)"),
     line("network", &[], "use_v2", Follows("false"), "whether each stage begins with a residual block of convolutions, as in SwinUNETR-V2 (swinunetr)"),

@@ -261,7 +261,7 @@ pub struct RunArgs {
     /// Channels of the finest stage of a SegResNet, doubled from stage to stage.
     #[arg(long, value_name = "N")]
     pub init_filters: Option<usize>,
-    /// Channels behind the patch embedding of swinunetr, doubled from stage to stage.
+    /// Channels behind the patch embedding of swinunetr, or of the finest stage of unetr's decoder, doubled from stage to stage.
     #[arg(long, value_name = "N")]
     pub feature_size: Option<usize>,
     /// The probability with which an element of a convolution's result is dropped while training.

@@ -86,9 +86,17 @@ fn a_plan_says_that_it_is_of_slices_and_follows_nnunets_rules() {
         run(&["plan", data, "--dimensions", "2", "--ram", "8GiB", "--config", "/dev/null", "--threads", "1"]);
     let said = String::from_utf8(said.stdout).unwrap();
     assert!(said.contains("in two dimensions: a patch is one slice across the depth"), "{said}");
-    for net in
-        ["resenc", "dynunet", "segresnet", "segresnetds", "swinunetr", "mednext", "attentionunet", "stunet"]
-    {
+    for net in [
+        "resenc",
+        "dynunet",
+        "segresnet",
+        "segresnetds",
+        "swinunetr",
+        "mednext",
+        "attentionunet",
+        "stunet",
+        "unetr",
+    ] {
         let one = plan(&["--dimensions", "2", "--net", net]);
         assert_eq!((&one["dimensions"], &one["patch_size"][0]), (&2.into(), &1.into()), "{net}");
     }

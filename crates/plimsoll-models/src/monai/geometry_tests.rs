@@ -101,6 +101,7 @@ fn is_refused_here(arguments: &Value) -> Option<&'static str> {
         Some("DynUNet") if longest(&each("strides")[0]) > Some(1) => Some("`strides`"),
         // A transposed convolution whose kernel is shorter than its stride leaves voxels that no tap reaches.
         Some("MedNeXt") if arguments["use_residual_connection"] == false => Some("use_residual_connection"),
+        Some("UNETR") if arguments["res_block"] == false => Some("res_block"),
         Some("AttentionUnet") if arguments["up_kernel_size"].as_u64() == Some(5) => Some("up_kernel_size"),
         Some("UNet") if arguments["up_kernel_size"].as_u64() == Some(1) => Some("`strides`"),
         _ => None,

@@ -20,6 +20,7 @@ mod geometry_tests;
 mod mednext;
 mod network;
 mod transforms;
+mod unetr;
 mod values;
 mod yaml;
 

@@ -9,6 +9,7 @@ use serde::de::IgnoredAny;
 
 use super::attention_unet::AttentionUnetArguments;
 use super::mednext::MedNextArguments;
+use super::unetr::UnetrArguments;
 
 /// The network of a model. An argument that is not among these is refused by its name.
 #[derive(Clone, Debug, Deserialize)]
@@ -23,6 +24,9 @@ pub enum NetworkArguments {
     SegResNet(SegResNetArguments),
     /// `monai.networks.nets.SwinUNETR`
     SwinUNETR(SwinArguments),
+    /// `monai.networks.nets.UNETR`
+    #[serde(rename = "UNETR")]
+    Unetr(UnetrArguments),
     /// `monai.networks.nets.MedNeXt`
     MedNeXt(MedNextArguments),
     /// `monai.networks.nets.AttentionUnet`
@@ -233,7 +237,7 @@ pub(super) fn three() -> Each {
     Each::All(3)
 }
 
-fn yes() -> bool {
+pub(super) fn yes() -> bool {
     true
 }
 
@@ -469,6 +473,7 @@ impl NetworkArguments {
             NetworkArguments::UNet(arguments) => arguments.network(),
             NetworkArguments::SegResNet(arguments) => arguments.network().map(without),
             NetworkArguments::SwinUNETR(arguments) => arguments.network(version).map(without),
+            NetworkArguments::Unetr(arguments) => arguments.network().map(without),
             NetworkArguments::MedNeXt(arguments) => arguments.network().map(without),
             NetworkArguments::AttentionUnet(arguments) => arguments.network().map(without),
             NetworkArguments::MeshNet(arguments) => Ok(without(arguments.network())),

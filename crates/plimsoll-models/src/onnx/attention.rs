@@ -1,7 +1,7 @@
-//! The parts of transformers: normalised tokens, the Gaussian error linear unit, attention within windows.
+//! The parts of transformers: normalised tokens, their positions, the Gaussian error linear unit, attention within windows.
 
-use plimsoll_graph::TensorId;
 use plimsoll_graph::ops::{OTHER_REGION, TokenNorm, WindowAttention};
+use plimsoll_graph::{Shape, TensorId};
 
 use super::constant::Constant;
 use super::graph::{Writer, float, int, name, numbers};
@@ -39,6 +39,23 @@ impl Writer<'_> {
         let attributes = vec![int("axis", -1), float("epsilon", norm.epsilon)];
         self.push("LayerNormalization", inputs, part("normalised"), attributes);
         self.transpose(part("normalised"), to.into(), &[0, 4, 1, 2, 3]);
+    }
+
+    /// A vector for each voxel, added to the voxels of all samples.
+    pub(super) fn positions(&mut self, source: TensorId, table: TensorId, to: &str) {
+        let shape = self.program.shape(source);
+        let extent = [&[1, shape.channels() as i64][..], &numbers(&shape.spatial())].concat();
+        let extent = self.constant(Constant::Numbers(extent));
+        let part = |what: &str| format!("{to}.{what}");
+        self.transpose(name(self.program, table), part("across"), &[1, 0]);
+        self.push("Reshape", vec![part("across"), extent], part("positions"), Vec::new());
+        self.push("Add", vec![name(self.program, source), part("positions")], to.into(), Vec::new());
+    }
+
+    /// A tensor of zeroes.
+    pub(super) fn zeroes(&mut self, shape: &Shape, to: String) {
+        let shape = self.constant(Constant::Numbers(numbers(&shape.0)));
+        self.push("ConstantOfShape", vec![shape], to, Vec::new());
     }
 
     /// ½ x (1 + erf(x / √2)), in the order of nodes that runtimes know as one.

@@ -167,6 +167,8 @@ impl<'p> Writer<'p> {
                 self.spread(spread, operand(0)?, &to)
                     .ok_or_else(|| refused("windows that do not fill the extent"))?;
             }
+            Op::AddPositions(_) => self.positions(operand(0)?, operand(1)?, &name(self.program, result)),
+            Op::Fill(fill) if fill.value == 0.0 => self.zeroes(&fill.shape, name(self.program, result)),
             Op::Gelu(_) => self.gelu(operand(0)?, &name(self.program, result)),
             Op::TokenNorm(norm) => {
                 let affine = match norm.affine {

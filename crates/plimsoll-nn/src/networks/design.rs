@@ -159,15 +159,17 @@ network_settings! {
     /// The probability with which an element of a convolution's result, of a linear layer's, or of the vector that a head classifies, is
     /// dropped while training [default: 0].
     dropout: f32,
-    /// Channels behind the patch embedding, doubled from stage to stage [default: 24].
+    /// Channels behind the patch embedding, or of the finest stage of UNETR's decoder, doubled from stage to stage [default: 24; 16 of UNETR].
     feature_size: usize,
+    /// Channels of tokens [default: 768].
+    hidden_size: usize,
     /// Transformer blocks of each stage [default: 2].
     depths: Vec<usize>,
-    /// Heads of the attention of each stage [default: 3, 6, 12, 24].
+    /// Heads of the attention of each stage, of UNETR one number [default: 3, 6, 12, 24; 12 of UNETR].
     num_heads: Vec<usize>,
     /// Tokens of an attention window along each axis [default: 7].
     window_size: usize,
-    /// `true` if the linear layer that makes queries, keys and values has a bias [default: yes].
+    /// `true` if the linear layer that makes queries, keys and values has a bias [default: yes; no of UNETR].
     qkv_bias: bool,
     /// Channels of the hidden layer of a transformer block, as a multiple of its own [default: 4].
     mlp_ratio: f32,

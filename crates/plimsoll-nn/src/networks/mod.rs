@@ -15,6 +15,7 @@ mod meshnet;
 mod monai_unet;
 mod plain;
 mod resenc;
+mod residual_unit;
 mod se_resnext;
 mod segresnet;
 mod segresnet_ds;
@@ -23,6 +24,7 @@ mod stunet;
 mod swinunetr;
 mod unet;
 mod unet_norm;
+mod unetr;
 
 use std::fmt;
 use std::ops::Deref;
@@ -51,6 +53,7 @@ pub use stunet::StuNet;
 pub use swinunetr::{Merging, SwinUnetr};
 pub use unet::UNet;
 pub use unet_norm::UNetNorm;
+pub use unetr::Unetr;
 
 /// The purpose of a forward pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -422,6 +425,7 @@ networks! {
     "segresnet" => SegResNet: "MONAI's SegResNet",
     "segresnetds" => SegResNetDS: "MONAI's SegResNetDS",
     "swinunetr" => SwinUnetr: "MONAI's SwinUNETR",
+    "unetr" => Unetr: "MONAI's UNETR",
     "mednext" => MedNeXt: "MONAI's MedNeXt",
     "attentionunet" => AttentionUnet: "MONAI's AttentionUnet",
     "stunet" => StuNet: "STU-Net of the authors' trainers for nnU-Net",
@@ -484,7 +488,7 @@ mod tests {
         let error = "swine".parse::<NetworkName>().unwrap_err().to_string();
         assert_eq!(
             error,
-            "unknown network `swine`; known: plain, dynunet, resenc, segresnet, segresnetds, swinunetr, mednext, attentionunet, stunet, meshnet, unet, seresnext50"
+            "unknown network `swine`; known: plain, dynunet, resenc, segresnet, segresnetds, swinunetr, unetr, mednext, attentionunet, stunet, meshnet, unet, seresnext50"
         );
     }
 

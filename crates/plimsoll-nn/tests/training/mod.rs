@@ -13,7 +13,7 @@ use plimsoll_graph::{
 };
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_nn::weights::{SafetensorsFile, WeightFile};
-use plimsoll_nn::{ForwardMode, Network, Optimizer, Term, Training, UNet, names};
+use plimsoll_nn::{ForwardMode, Network, Optimizer, Term, Training, UNet, names, predict};
 use plimsoll_plan::{Engine, HostSlice, HostSliceMut, Options, ProgramId};
 use serde::Deserialize;
 
@@ -44,6 +44,8 @@ pub struct Record {
     /// The norm of each gradient and its products with `noise(7 + k, …)`, if the gradients are in no file.
     #[serde(default)]
     gradients: HashMap<String, Vec<f64>>,
+    /// Products of the logits of a prediction in f64 with `noise(7…9, …)`, if there are any.
+    projections: Option<[f64; 3]>,
 }
 
 fn usual_gain() -> f64 {
@@ -417,6 +419,29 @@ fn force_batch_dice(program: &mut Program) {
             Op::CompositeLossGrad(op) => set_batch_dice(&mut op.loss.components, true),
             _ => false,
         };
+    }
+}
+
+/// Compares the logits of a prediction by the f64 definitions of the ops with PyTorch's in f64.
+pub fn logits_agree(folder: &Path, name: &str) {
+    let record = Record::open(folder, name);
+    let program = predict(record.net.as_architecture(), record.patch, 1, DType::F32).unwrap();
+    let mut values = HashMap::new();
+    for info in program.with_role(Role::Parameter).map(|id| program.tensor(id)) {
+        let mut weights = vec![0.0; info.shape.count()];
+        by_formula(info, record.gain, &mut weights);
+        let data = weights.into_iter().map(f64::from).collect();
+        values.insert(info.name.clone(), Array { shape: info.shape.clone(), data });
+    }
+    let image = Shape::volume(1, record.net.in_channels(), record.patch);
+    values.insert(names::IMAGE.into(), Array::from_fn(image, |i| noise(1, i)));
+    let arrays = interpret(&program, &values).unwrap();
+    let logits = &arrays[program.find(names::LOGITS).unwrap().index()].data;
+    let expected = record.projections.unwrap();
+    let scale = norm(expected.iter().copied());
+    for (seed, expected) in [7, 8, 9].into_iter().zip(expected) {
+        let found: f64 = logits.iter().enumerate().map(|(i, logit)| logit * noise(seed, i)).sum();
+        assert!((found - expected).abs() <= 1e-6 * scale, "{name}: {found} instead of {expected}");
     }
 }
 

@@ -1,13 +1,10 @@
 //! Residual blocks of convolutions, on what the encoder hands on and on the way up.
 
-use plimsoll_graph::ops::Over;
 use plimsoll_graph::{GraphError, TensorId};
 
-use super::{EPSILON, PATCH, STAGES, SwinUnetr, names};
-use crate::networks::builder::{ConvShape, NetBuilder, NormActOptions, Statistics};
-
-/// The slope of the leaky ReLUs.
-const SLOPE: f32 = 0.01;
+use super::{PATCH, STAGES, SwinUnetr, names};
+use crate::networks::builder::NetBuilder;
+use crate::networks::residual_unit::residual_unit;
 
 impl SwinUnetr {
     /// The way up from the coarsest map to logits. `maps` come from [`encode`](SwinUnetr::encode), the finest first.
@@ -39,7 +36,7 @@ impl SwinUnetr {
         builder.head(names::HEAD, map, self.classes)
     }
 
-    /// Two convolutions with instance normalisation beside a skip, which is a convolution itself where the channels change.
+    /// See [`residual_unit`].
     pub(super) fn residual(
         &self,
         builder: &mut NetBuilder<'_>,
@@ -47,27 +44,6 @@ impl SwinUnetr {
         sources: &[TensorId],
         features: usize,
     ) -> Result<TensorId, GraphError> {
-        let channels: usize = sources.iter().map(|id| builder.program().shape(*id).channels()).sum();
-        let shape = |kernel| ConvShape::same(features, kernel, [1; 3]);
-        let wide = self.along_axes(3);
-        let options = NormActOptions {
-            statistics: Statistics::Own(Over::Instance),
-            epsilon: EPSILON,
-            slope: SLOPE,
-            affine: false,
-            conv_bias: false,
-        };
-        let first = builder.conv(&format!("{name}.conv1.conv"), sources, shape(wide), false)?;
-        let first = builder.norm_act(&format!("{name}.conv1"), first, options)?;
-        let second = builder.conv(&format!("{name}.conv2.conv"), &[first], shape(wide), false)?;
-        let second = builder.norm(&format!("{name}.conv2"), second, options)?;
-        let skip = match sources {
-            [source] if channels == features => *source,
-            _ => {
-                let skip = builder.conv(&format!("{name}.conv3.conv"), sources, shape([1; 3]), false)?;
-                builder.norm(&format!("{name}.conv3"), skip, options)?
-            }
-        };
-        builder.add_act(name, second, skip, SLOPE)
+        residual_unit(builder, name, sources, features, self.along_axes(3))
     }
 }

@@ -28,7 +28,7 @@ const PATCH: usize = 2;
 /// The epsilon of the normalisations of tokens and of maps.
 const EPSILON: f32 = 1e-5;
 /// The widest hidden layer, as a multiple of a block's own channels.
-const MOST_MLP_RATIO: f32 = 16.0;
+pub(super) const MOST_MLP_RATIO: f32 = 16.0;
 
 /// In which order patch merging puts the voxels of a block one behind the other. Weights that were trained with one order load
 /// into a network with another, and give other results.
