@@ -164,6 +164,7 @@ fn cases() -> Vec<(&'static str, Make)> {
         single_logit: true,
         ..narrow.clone()
     };
+    let spread = AvgPoolGrad { window: [1, 2, 3], input: [1, 6, 6] };
     let unetr = Unetr {
         feature_size: 2,
         hidden_size: 12,
@@ -272,10 +273,7 @@ fn cases() -> Vec<(&'static str, Make)> {
         ),
         ("upsample", graph_of_op(image(2, [2, 3, 4]), Vec::new(), Upsample2 { axes: [false, true, true] })),
         ("prelu", graph_of_op(image(3, [2, 3, 2]), vec![of_channels(1)], Prelu)),
-        (
-            "spread",
-            graph_of_op(image(2, [1, 3, 2]), Vec::new(), AvgPoolGrad { window: [1, 2, 3], input: [1, 6, 6] }),
-        ),
+        ("spread", graph_of_op(image(2, [1, 3, 2]), Vec::new(), spread)),
         ("zero_class", graph_of_op(image(1, [1, 2, 3]), Vec::new(), ZeroClass)),
         ("avg_pool", graph_of_op(image(2, [1, 5, 4]), Vec::new(), AvgPool { window: [1, 2, 2] })),
         (

@@ -3,7 +3,8 @@
 use plimsoll_nn::{AttentionUnet, Network};
 use serde::Deserialize;
 
-use super::network::{Each, three, three_dimensions};
+use super::layer::Each;
+use super::network::{three, three_dimensions};
 
 /// Arguments of `AttentionUnet`. Defaults are the constructor's.
 #[derive(Clone, Debug, Deserialize)]

@@ -17,7 +17,9 @@ mod description;
 mod error;
 #[cfg(test)]
 mod geometry_tests;
+mod layer;
 mod mednext;
+mod meshnet;
 mod network;
 mod transforms;
 mod unetr;

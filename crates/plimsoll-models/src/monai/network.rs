@@ -1,14 +1,13 @@
 //! Networks by the arguments of MONAI's constructors, under MONAI's names and with its defaults; and MeshNet, which MONAI does not have.
 
-use plimsoll_nn::{
-    DynUNet, Merging, MeshActivation, MeshNet, MonaiUNet, Network, SegResNet, SwinUnetr, UNetNorm,
-    UpsampleMode,
-};
+use plimsoll_nn::{DynUNet, Merging, MonaiUNet, Network, SegResNet, SwinUnetr, UNetNorm, UpsampleMode};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use super::attention_unet::AttentionUnetArguments;
+use super::layer::{Each, Layer};
 use super::mednext::MedNextArguments;
+use super::meshnet::MeshArguments;
 use super::unetr::UnetrArguments;
 
 /// The network of a model. An argument that is not among these is refused by its name.
@@ -33,55 +32,6 @@ pub enum NetworkArguments {
     AttentionUnet(AttentionUnetArguments),
     /// MeshNet, which MONAI does not have.
     MeshNet(MeshArguments),
-}
-
-/// A number for all, or one for each.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(untagged)]
-pub(super) enum Each {
-    All(usize),
-    Axes([usize; 3]),
-}
-
-impl Each {
-    pub(super) fn axes(&self) -> [usize; 3] {
-        match self {
-            Each::All(extent) => [*extent; 3],
-            Each::Axes(extents) => *extents,
-        }
-    }
-}
-
-/// A layer by its name, or with arguments.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(untagged)]
-enum Layer {
-    Name(String),
-    With((String, LayerArguments)),
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct LayerArguments {
-    affine: Option<bool>,
-    num_groups: Option<usize>,
-    negative_slope: Option<f32>,
-    /// Changes nothing.
-    #[serde(rename = "inplace")]
-    _inplace: Option<bool>,
-    /// The initial slope of a PReLU, which its weights replace.
-    #[serde(rename = "init")]
-    _init: Option<f64>,
-}
-
-impl Layer {
-    /// The name in small letters, and the arguments.
-    fn parts(&self) -> (String, LayerArguments) {
-        match self {
-            Layer::Name(name) => (name.to_lowercase(), LayerArguments::default()),
-            Layer::With((name, arguments)) => (name.to_lowercase(), arguments.clone()),
-        }
-    }
 }
 
 /// Arguments of `DynUNet`.
@@ -191,30 +141,6 @@ pub struct SwinArguments {
     downsample: Option<String>,
     #[serde(default)]
     use_v2: bool,
-}
-
-/// Arguments of MeshNet.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct MeshArguments {
-    #[serde(default = "one")]
-    in_channels: usize,
-    out_channels: usize,
-    features: Vec<usize>,
-    dilations: Vec<usize>,
-    activation: MeshActivation,
-    instance_norm: bool,
-}
-
-impl MeshArguments {
-    fn network(&self) -> Network {
-        MeshNet {
-            activation: self.activation,
-            instance_norm: self.instance_norm,
-            ..MeshNet::new(self.in_channels, self.out_channels, &self.features, &self.dilations)
-        }
-        .into()
-    }
 }
 
 pub(super) fn one() -> usize {

@@ -3,7 +3,8 @@
 use plimsoll_nn::{Network, Unetr};
 use serde::Deserialize;
 
-use super::network::{Each, dimensions, three_dimensions, yes};
+use super::layer::Each;
+use super::network::{dimensions, three_dimensions, yes};
 
 /// Arguments of `UNETR`. Defaults are the constructor's.
 #[derive(Clone, Debug, Deserialize)]

@@ -7,6 +7,7 @@ mod attention_unet;
 mod batch_norm;
 pub mod bounds;
 mod builder;
+mod constant;
 mod design;
 mod dynunet;
 mod extents;
@@ -30,7 +31,6 @@ use std::fmt;
 use std::ops::Deref;
 use std::str::FromStr;
 
-use plimsoll_graph::ops::RelativePositions;
 use plimsoll_graph::{DType, Program, Shape, TensorId, TensorInfo};
 use serde::{Deserialize, Serialize};
 
@@ -38,6 +38,7 @@ use crate::ConfigError;
 use crate::weights::NamingScheme;
 
 pub use attention_unet::AttentionUnet;
+pub use constant::Constant;
 pub use design::{Design, NetworkSettings, NetworkSize, UpsampleMode};
 pub use dynunet::DynUNet;
 pub use extents::Extents;
@@ -253,32 +254,6 @@ pub struct EncoderNames {
     pub stem: &'static str,
     /// The convolution of the image (`keys_to_in_proj`).
     pub input: &'static str,
-}
-
-/// A tensor of weight files that follows from the configuration: for each pair of tokens of an attention window, the row of their
-/// relative position in the table of biases.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Constant {
-    /// Its name.
-    pub name: String,
-    /// Tokens of a window; the tensor is square.
-    pub tokens: usize,
-    /// The relative positions that the rows belong to.
-    pub positions: RelativePositions,
-}
-
-impl Constant {
-    /// Its shape.
-    pub fn shape(&self) -> Shape {
-        Shape(vec![self.tokens, self.tokens])
-    }
-
-    /// Writes its elements, in the logical order of its shape. Rows are whole numbers below 2²⁴.
-    pub fn fill(&self, values: &mut [f32]) {
-        for (place, value) in values.iter_mut().enumerate() {
-            *value = self.positions.row(place / self.tokens, place % self.tokens) as f32;
-        }
-    }
 }
 
 /// The shape of weights in files of networks of two or three dimensions: without the depth of windows in two.
