@@ -20,6 +20,10 @@ use crate::error::{Error, Outcome};
 /// The code of plugins that MPI libraries load when they are initialised. Without InfiniBand, the plugins of MPICH and Open MPI take 36 KiB.
 const PLUGINS: Bytes = Bytes::mib(1);
 
+/// The same of MPICH as Debian builds it, whose library has another name: its plugins for networks take 41 MiB.
+const PLUGINS_OF_DEBIAN: Bytes = Bytes::mib(48);
+const LIBRARY_OF_DEBIAN: &str = "libmpich.so";
+
 /// The ranks that are planned.
 #[derive(Clone, Debug)]
 pub struct PlannedRanks {
@@ -63,7 +67,7 @@ pub fn plan_ranks(request: &PlanRequest, planned: &PlannedRanks, context: &Conte
         // Warnings are the same for all numbers.
         let silent = context.silent();
         if count > 1 && counts_no_mpi {
-            count_mpi(libraries, context);
+            ranked.plugins = count_mpi(libraries, context);
             counts_no_mpi = false;
         }
         let planned = ranked.plan(count, if count == ranks { context } else { &silent })?;
@@ -87,21 +91,22 @@ pub(super) fn plan_rank(
     libraries: &[PathBuf],
     context: &Context,
 ) -> Outcome<RunPlan> {
-    if ranks > 1 {
-        count_mpi(libraries, context);
-    }
-    let mut ranked = RankedRun::open(request, ranks, context)?;
+    let plugins = if ranks > 1 { count_mpi(libraries, context) } else { Bytes::ZERO };
+    let mut ranked = RankedRun { plugins, ..RankedRun::open(request, ranks, context)? };
     Ok(ranked.plan(ranks, context)?.numbers)
 }
 
-/// Maps the MPI library of this machine, whose code each rank has within its limit.
-fn count_mpi(libraries: &[PathBuf], context: &Context) {
-    match map_mpi(libraries) {
+/// Maps the MPI library of this machine, whose code each rank has within its limit. Returns the code of the plugins that it will load.
+fn count_mpi(libraries: &[PathBuf], context: &Context) -> Bytes {
+    let library = map_mpi(libraries);
+    match &library {
         Some(library) => context.note(format_args!("memory of ranks includes the code of {library}")),
         None => context.warn(
             "no MPI library is found on this machine, so its code is not planned: libraries of MPICH and Open MPI take 11 to 42 MiB of each rank",
         ),
     }
+    let is_debian = library.is_some_and(|library| library.contains(LIBRARY_OF_DEBIAN));
+    if is_debian { PLUGINS_OF_DEBIAN } else { PLUGINS }
 }
 
 /// A run by several ranks that is planned.
@@ -112,6 +117,8 @@ struct RankedRun {
     fold: Fold,
     /// The number of folds of the data set.
     folds: usize,
+    /// The code of plugins of MPI.
+    plugins: Bytes,
     /// The programs of a process that trains alone.
     alone: RunPrograms,
 }
@@ -133,7 +140,8 @@ impl RankedRun {
         let mut opened = Opened { folds: needs.unwrap_or_default(), place, ..opened };
         let (config, alone) = resolve(&request, asked, &mut opened, &fold)?;
         let fold = opened.data.used(&config.task, &fold);
-        Ok(RankedRun { request, opened, config, fold, folds, alone })
+        let plugins = PLUGINS;
+        Ok(RankedRun { request, opened, config, fold, folds, plugins, alone })
     }
 
     /// Plans it for the rank with the most moments of `ranks` ranks.
@@ -141,7 +149,7 @@ impl RankedRun {
         let program = &self.alone[self.alone.fullest()];
         let exchange = StepExchange::new(&self.config.training, program, ranks);
         self.opened.place = RankPlace { rank: exchange.largest_owner(), ranks };
-        self.opened.later_code = if ranks > 1 { PLUGINS } else { Bytes::ZERO };
+        self.opened.later_code = if ranks > 1 { self.plugins } else { Bytes::ZERO };
         let is_set = self.request.settings.micro_batch.is_some();
         self.request.plan(&self.opened, &self.config, &self.fold, is_set, context)
     }
