@@ -4,7 +4,7 @@
     python benches/gpu/step.py --all
     python benches/gpu/step.py --ceilings
 
-The network, loss and optimizer are those of `plimsoll bench step --net dynunet` and of `benches/step/pytorch_step.py`; AdamW is the fused one. bf16 and f16 are
+The network, loss and optimizer equal those in `plimsoll bench step --net dynunet` and of `benches/step/pytorch_step.py`; AdamW is the fused one. bf16 and f16 are
 autocast (AMP), f16 with a scaled loss; `--channels-last` is the memory format channels_last_3d; `--no-benchmark` leaves cuDNN's choice of
 algorithms to its heuristics; `--compile` compiles the network with its loss. `--all` takes 128³ × 2 and 96³ × 1, channels last and contiguous, eager with
 `cudnn.benchmark` and compiled, in bf16, then in tf32 and f16: what there is no time for is left out. `--ceilings` measures a product of

@@ -23,7 +23,7 @@ fn program(net: &dyn Architecture) -> Program {
     program
 }
 
-/// Numbers of MONAI's parameters, and those of them that a normalisation of each map by itself cancels.
+/// Numbers of MONAI's parameters, and the number that a normalisation of each map by itself cancels.
 #[derive(Deserialize)]
 struct Size {
     parameters: usize,

@@ -28,7 +28,7 @@ fn program(net: &dyn Architecture) -> Program {
 #[derive(Deserialize)]
 struct Size {
     size: NetworkSize,
-    /// Numbers of their parameters, and those of them that a normalisation cancels.
+    /// Numbers of their parameters, and the number that a normalisation cancels.
     parameters: usize,
     cancelled: usize,
 }

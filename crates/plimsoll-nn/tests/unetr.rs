@@ -26,7 +26,7 @@ fn program(net: &dyn Architecture) -> Program {
 #[derive(Deserialize)]
 struct Size {
     image_size: [usize; 3],
-    /// Numbers of parameters, and those of them that nothing depends on.
+    /// Numbers of parameters, and the number that nothing depends on.
     parameters: usize,
     unused: usize,
 }

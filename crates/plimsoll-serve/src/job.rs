@@ -151,7 +151,7 @@ impl Job {
 
     /// Writes the series of an upload as an image of NIfTI.
     fn decode(&self, place: &mut Option<PathBuf>, warnings: &mut Vec<String>) -> Result<PathBuf, Problem> {
-        // Labels are compressed as the image is, and those of a segmentation are only read.
+        // Labels are compressed as the image is. Labels of a segmentation are only read.
         let image = self.workspace.file(match self.form {
             LabelForm::Nifti => "image.nii.gz",
             LabelForm::DicomSeg => "image.nii",

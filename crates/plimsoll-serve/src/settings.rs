@@ -57,7 +57,7 @@ pub struct Bounds {
 impl Bounds {
     /// Requests that are queued by default.
     pub const QUEUE: usize = 32;
-    /// Connections beside those of queued requests, to answer what is not queued.
+    /// Connections beside the queued requests, to answer what is not queued.
     const MORE_CONNECTIONS: usize = 16;
 
     /// The limits for a queue of this length: uploads of 1 GiB, 8 GiB unpacked, 30 seconds without a byte.

@@ -19,7 +19,7 @@ use crate::shares::WORKER_STACK;
 pub(crate) enum Turn {
     /// Before all predictions that wait: a plan.
     First,
-    /// After those that were submitted before: a prediction of so many seconds.
+    /// After those that were submitted before: a prediction, with its predicted duration.
     InOrder {
         /// The predicted duration.
         seconds: f64,

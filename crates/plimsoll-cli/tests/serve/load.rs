@@ -12,11 +12,11 @@ use crate::support::run_error;
 
 /// Requests at a time.
 const REQUESTS: usize = 200;
-/// Every so many requests one has a large image.
+/// The number of requests of which one has a large image.
 const LARGE_EVERY: usize = 100;
 const LIMIT: u64 = 1 << 30;
 
-/// An image of 16-bit numbers that compresses well, whose voxels are so many times finer than those of training along each axis: it then has
+/// An image of 16-bit numbers that compresses well, whose voxels are some times finer than in training along each axis: it then has
 /// less windows, and all of its voxels are held.
 fn image(trained: &Trained, shape: [usize; 3], finer: f64) -> Vec<u8> {
     let path = trained.tiny.path(&format!("image_{}.nii.gz", shape[0]));

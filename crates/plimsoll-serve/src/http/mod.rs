@@ -1,7 +1,7 @@
 //! HTTP/1.1 on a socket, with or without TLS.
 //!
 //! A connection carries one request: predictions take seconds, so a connection more costs little, and the memory of all is the number of connections
-//! times that of one. One thread serves all connections; files are written and read by others.
+//! times the memory of one. One thread serves all connections; files are written and read by others.
 
 mod answer;
 mod file_body;

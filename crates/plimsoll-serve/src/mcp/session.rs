@@ -260,7 +260,7 @@ impl Drop for Reply {
     }
 }
 
-/// Adds the fields that results of the present revision have, and those of lists that may be kept.
+/// Adds the fields that results of the present revision have, and the fields of lists that may be kept.
 fn complete(mut result: Value, era: Era, is_kept: bool) -> Value {
     if era == Era::Modern {
         result["resultType"] = "complete".into();
