@@ -72,12 +72,23 @@ fn before_there_is_anything_to_save_a_signal_ends_the_process_at_once_and_nothin
     fs::OpenOptions::new().write(true).open(&image).unwrap().set_len(352 + 8 * voxels).unwrap();
     let run = tiny.path("run");
     for (signal, status) in [("TERM", 75), ("INT", 130)] {
-        let running = Running::start(&mut tiny.train(&run, &[]));
-        std::thread::sleep(Duration::from_millis(500));
+        let mut running = Running::start(&mut tiny.train(&run, &[]));
+        let process = running.child().id();
+        let running = running.until(|| catches_signals(process));
         let error = running.signal(signal).end().error(status);
         assert!(error.contains(&format!("error: SIG{signal}: ended at once")), "{error}");
         assert!(!run.exists());
     }
+}
+
+/// Returns `true` once a process has handlers for SIGTERM and SIGINT. A process that has only just started is ended by them without a word.
+fn catches_signals(process: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let caught = caught.map_or(0, |mask| u64::from_str_radix(mask.trim(), 16).unwrap());
+    let bit = |signal: u32| 1 << (signal - 1);
+    let both = bit(15) | bit(2);
+    caught & both == both
 }
 
 #[test]
