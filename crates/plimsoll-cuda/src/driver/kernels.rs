@@ -1,13 +1,14 @@
 //! The kernels of a card, loaded once for all devices on it.
 
 use std::collections::BTreeMap;
-use std::ffi::{CString, c_void};
+use std::ffi::CString;
 use std::sync::Arc;
 
 use cudarc::driver::CudaContext;
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys::{CUfunction, CUfunction_attribute_enum, CUmodule, CUresult};
 
+use super::compile::{self, CompileError};
 use super::{Card, failed};
 use crate::device::DeviceError;
 use crate::ptx;
@@ -66,7 +67,7 @@ impl Kernels {
         // One piece after the other, so that no more than one is held as text.
         for piece in ptx(card.architecture) {
             let piece = piece.map_err(|error| failed(&card.name, "load the kernels", error))?;
-            kernels.add(piece).map_err(|(doing, error)| card.failed(&doing, error))?;
+            kernels.add(piece).map_err(|(doing, error)| failed(&card.name, &doing, error))?;
         }
         // What the driver allocates with a first stream stays allocated: it is no part of any device.
         drop(card.context.new_stream().map_err(|error| card.failed("make a stream", error))?);
@@ -78,17 +79,17 @@ impl Kernels {
     ///
     /// # Errors
     /// Returns an error with the operation that failed and the driver's message.
-    fn add(&mut self, piece: String) -> Result<(), (String, DriverError)> {
+    fn add(&mut self, piece: String) -> Result<(), (String, CompileError)> {
         let invalid = DriverError(CUresult::CUDA_ERROR_INVALID_VALUE);
-        let compiling = |error| ("compile the kernels".to_string(), error);
-        let text = CString::new(piece).map_err(|_| compiling(invalid))?;
-        // SAFETY: the context is bound to this thread; the PTX is text that ends with zero.
-        let module = unsafe { result::module::load_data(text.as_ptr().cast::<c_void>()) };
-        let module = module.map_err(compiling)?;
+        let compiling = |error: CompileError| ("compile the kernels".to_string(), error);
+        let text = CString::new(piece).map_err(|_| compiling(invalid.into()))?;
+        let module = compile::load(&text).map_err(compiling)?;
         self.modules.push(module);
-        let piece = text.to_str().map_err(|_| compiling(invalid))?;
+        let piece = text.to_str().map_err(|_| compiling(invalid.into()))?;
+        // Drivers that load lazily load a kernel when it is asked for ("CUDA C++ Programming Guide", lazy loading). All are asked for here, so that the
+        // memory which they take is measured.
         for (name, parameters) in entries(piece) {
-            let finding = |error| (format!("find the kernel {name}"), error);
+            let finding = |error: DriverError| (format!("find the kernel {name}"), error.into());
             let parameters = parameters.ok_or_else(|| finding(invalid))?;
             let given = CString::new(name).map_err(|_| finding(invalid))?;
             // SAFETY: the module is loaded.

@@ -2,6 +2,7 @@
 #![allow(unsafe_code, reason = "calls of the driver's C interface")]
 
 mod arena;
+mod compile;
 mod gauges;
 mod kernels;
 #[cfg(unix)]
