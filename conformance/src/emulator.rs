@@ -70,6 +70,22 @@ impl From<&Launch> for Altered {
     }
 }
 
+/// A launch with its counts.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    /// The kernel, as [`Launch::kernel`].
+    pub kernel: String,
+    /// Its warps, as [`plimsoll_cuda::Effort::warps`].
+    pub warps: u64,
+    /// The turns of its loops, as [`plimsoll_cuda::Effort::loops`].
+    pub loops: Vec<u64>,
+    /// The counts of the emulator.
+    pub counts: Counts,
+}
+
+/// All launches of a card.
+pub type Samples = Arc<Mutex<Vec<Sample>>>;
+
 /// The counts of kernels, by their names.
 pub type Tally = Arc<Mutex<BTreeMap<String, Counts>>>;
 
@@ -121,6 +137,7 @@ pub struct Emulator {
     /// The change to each launch before it runs.
     altered: fn(&mut Altered),
     tally: Tally,
+    samples: Option<Samples>,
     held: Held,
 }
 
@@ -141,6 +158,7 @@ impl Emulator {
             kernels,
             altered: |_| (),
             tally: Tally::default(),
+            samples: None,
             held: Held::new(RecordingRoom::ALL),
         }
     }
@@ -163,6 +181,11 @@ impl Emulator {
     /// With launches that are not those that were asked for.
     pub fn altered(self, altered: fn(&mut Altered)) -> Emulator {
         Emulator { altered, ..self }
+    }
+
+    /// With a record of all launches.
+    pub fn sampled(self, samples: &Samples) -> Emulator {
+        Emulator { samples: Some(samples.clone()), ..self }
     }
 
     /// Returns a handle to the counts of its kernels.
@@ -269,6 +292,7 @@ impl DeviceSource for Emulator {
             kernels: self.kernels.clone(),
             altered: self.altered,
             tally: self.tally.clone(),
+            samples: self.samples.clone(),
             launches: 0,
             marks: vec![Instant::now(); marks],
             recordings: Vec::new(),
@@ -306,6 +330,7 @@ struct EmulatedDevice {
     kernels: Arc<Kernels>,
     altered: fn(&mut Altered),
     tally: Tally,
+    samples: Option<Samples>,
     launches: u64,
     marks: Vec<Instant>,
     recordings: Vec<Vec<Step>>,
@@ -400,6 +425,7 @@ impl Device for EmulatedDevice {
             Blocks::Ascending => Order::Ascending,
             Blocks::Shuffled(seed) => Order::Shuffled(seed.wrapping_add(self.launches)),
         };
+        let (warps, loops) = (launch.effort().warps, launch.effort().loops);
         let mut launch = Altered::from(launch);
         (self.altered)(&mut launch);
         let emulated = Emulated {
@@ -422,6 +448,11 @@ impl Device for EmulatedDevice {
             Ok(counts) => {
                 let mut tally = self.tally.lock().unwrap();
                 add(tally.entry(launch.kernel.clone()).or_default(), &counts);
+                drop(tally);
+                if let Some(samples) = &self.samples {
+                    let kernel = launch.kernel.clone();
+                    samples.lock().unwrap().push(Sample { kernel, warps, loops: loops.into(), counts });
+                }
                 Ok(())
             }
             Err(fault) => Err(failed(Box::new(fault))),

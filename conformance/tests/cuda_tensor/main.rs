@@ -2,6 +2,7 @@
 //! what they do to memory.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod counts;
 mod faults;
 mod layers;
 mod plain;

@@ -139,6 +139,7 @@ impl CpuBackend {
                 may_be_recomputed: covered().all(|node| node.op.rule().may_be_recomputed()),
                 cost,
                 seconds,
+                bound: None,
             },
             scratch: pieces,
             isolated,

@@ -3,11 +3,11 @@
 use std::fmt;
 use std::str::FromStr;
 
-use plimsoll_graph::{Cost, DType};
+use plimsoll_graph::DType;
 use plimsoll_plan::Rates;
 
 use crate::DeviceError;
-use crate::lower::Work;
+use crate::predict::{INSTRUCTION_RATE, SHARED_RATE};
 
 /// The compute capability of a card: what PTX is compiled for, and about how fast it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,38 +166,48 @@ impl Architecture {
             Generation::Ampere | Generation::Hopper => TENSOR_HOPPER,
         };
         let groups = self.generation() >= Generation::Hopper;
-        let tensor = [(TENSOR_RATE, Some(reached)), (GROUP_RATE, groups.then_some(TENSOR_BY_GROUPS))];
-        let kernels =
-            tensor.into_iter().filter_map(|(name, reached)| Some((name.into(), reached? * card.tensor)));
+        let cycles = card.multiprocessors as f64 * card.clock;
+        let kernels = [
+            (TENSOR_RATE, Some(reached * card.tensor)),
+            (GROUP_RATE, groups.then_some(TENSOR_BY_GROUPS * card.tensor)),
+            (INSTRUCTION_RATE, Some(ISSUE * SCHEDULERS * cycles)),
+            (SHARED_RATE, Some(SHARED * cycles)),
+        ];
+        let kernels = kernels.into_iter().filter_map(|(name, rate)| Some((name.into(), rate?)));
         Rates { flops: PLAIN * peak, bytes: MEMORY * card.bandwidth, kernels: kernels.collect() }
     }
 }
 
-/// The share of a card's f32 peak that plain kernels reach. A thread makes five loads for four multiply-adds, and loads run at a half to a
-/// quarter of the rate of multiply-adds. Like the other five, this is an estimate that no card has confirmed.
-const PLAIN: f64 = 0.2;
+/// The share of a card's f32 peak that multiply-adds reach. Like the other shares, this is an estimate that no card has confirmed. What else kernels do
+/// is counted: see [`crate::counts`].
+const PLAIN: f64 = 0.8;
 
-/// The share of the peak of tensor cores that convolutions reach. Matrix products by the same instructions reach more;
-/// convolutions stage their boxes with the same threads.
-const TENSOR: f64 = 0.4;
+/// The share of the peak of tensor cores that products of warps reach, as matrix products by the same instructions do.
+const TENSOR: f64 = 0.7;
 
 /// The same on Volta and Turing, where nothing is copied in the background: a block multiplies only while it does not copy, and two to four
 /// share the cores.
-const TENSOR_ONE_STAGE: f64 = 0.25;
+const TENSOR_ONE_STAGE: f64 = 0.5;
 
-/// The same of products by warps if the peak is stated for instructions of warp groups. Products by warps reach about
-/// two thirds of it.
-pub(crate) const TENSOR_HOPPER: f64 = 0.25;
+/// The same of products by warps if the peak is stated for instructions of warp groups.
+pub(crate) const TENSOR_HOPPER: f64 = 0.5;
 
-/// The same of products by warp groups. With 64 columns at once both matrices take all that shared memory gives at the peak, so that copies
-/// to it and what a block does between its products come on top; another block multiplies meanwhile.
-pub(crate) const TENSOR_BY_GROUPS: f64 = 0.4;
+/// The same of products by warp groups.
+pub(crate) const TENSOR_BY_GROUPS: f64 = 0.8;
 
 /// The share of the peak memory bandwidth that kernels reach.
-const MEMORY: f64 = 0.7;
+const MEMORY: f64 = 0.8;
+
+/// The share of the rate at which instructions can be issued, and the schedulers of a multiprocessor, each of which issues one in a cycle: NVIDIA, "CUDA C++
+/// Programming Guide", compute capabilities.
+const ISSUE: f64 = 0.8;
+const SCHEDULERS: f64 = 4.0;
+
+/// The share of the rate of shared memory, which serves 32 banks of 4 bytes in a cycle.
+const SHARED: f64 = 0.9;
 
 /// Seconds from a kernel's end to the start of the next.
-const LAUNCH: f64 = 3e-6;
+pub(crate) const LAUNCH: f64 = 3e-6;
 
 /// The share of a program's predicted time from which on its launches are worth recording.
 const WORTH_RECORDING: f64 = 0.01;
@@ -210,22 +220,8 @@ pub(crate) fn is_worth_recording(launches: usize, predicted_seconds: f64) -> boo
 }
 
 /// The names of the rates of tensor cores: of products by warps, and by warp groups.
-const TENSOR_RATE: &str = "tensor cores";
-const GROUP_RATE: &str = "tensor cores, by warp groups";
-
-/// The time that arithmetic or memory bounds from below, whichever is longer (Williams, Waterman and Patterson 2009, "Roofline"), plus the time of
-/// the launches.
-pub(crate) fn seconds(rates: &Rates, cost: Cost, work: &Work) -> f64 {
-    let on_tensor_cores =
-        |flops: u64, rate: &str| flops as f64 / rates.kernels.get(rate).unwrap_or(&rates.flops);
-    let arithmetic = match work.is_on_tensor_cores() {
-        false => cost.flops as f64 / rates.flops,
-        true => {
-            on_tensor_cores(work.tensor_flops, TENSOR_RATE) + on_tensor_cores(work.group_flops, GROUP_RATE)
-        }
-    };
-    arithmetic.max(cost.bytes as f64 / rates.bytes) + LAUNCH * work.launches.len() as f64
-}
+pub(crate) const TENSOR_RATE: &str = "tensor cores";
+pub(crate) const GROUP_RATE: &str = "tensor cores, by warp groups";
 
 impl fmt::Display for Architecture {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,5 +1,6 @@
 //! The backend: how programs are lowered to launches of kernels.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use plimsoll_graph::{Cost, DType, Program, TensorId};
@@ -9,7 +10,8 @@ use plimsoll_plan::{
     Unsupported, VerifiedPlan, agree,
 };
 
-use crate::architecture::{Architecture, seconds};
+use crate::architecture::Architecture;
+use crate::counts::counted;
 use crate::device::{CardMemory, DeviceError, DeviceSource, Opened, Sizes};
 use crate::engine::CudaEngine;
 use crate::fuse::{FusedNode, context, fuse};
@@ -17,6 +19,7 @@ use crate::layout;
 use crate::lower::ALIGNMENT;
 use crate::ops::{tiles, tiles_digest};
 use crate::plane_sums::sums_bytes;
+use crate::predict::{Prediction, predict};
 
 /// The digest of the kernels' sources, see `kernels/compile.py`.
 const KERNELS: &str = include_str!("../kernels/kernels.key");
@@ -63,6 +66,21 @@ impl CudaBackend {
         Some(self.with_architecture(self.architecture.with_tile(tile)))
     }
 
+    /// Returns the kernels of a program whose times are predicted without counts of their instructions.
+    ///
+    /// # Errors
+    /// Returns an error if an op has no kernels.
+    pub fn uncounted(&self, program: &Program) -> Result<BTreeSet<String>, Unsupported> {
+        let mut kernels = BTreeSet::new();
+        for node in fuse(program, self.architecture, true) {
+            let work = node.op.kernels().lower(&context(&node, program, self.architecture))?;
+            let uncounted =
+                work.launches.iter().filter(|launch| counted(self.architecture, launch).is_none());
+            kernels.extend(uncounted.map(|launch| launch.kernel().to_string()));
+        }
+        Ok(kernels)
+    }
+
     fn with_architecture(&self, architecture: Architecture) -> CudaBackend {
         let source = Arc::new(Chosen { devices: self.source.clone(), architecture });
         CudaBackend { source, architecture, ..self.clone() }
@@ -81,7 +99,7 @@ impl CudaBackend {
                 Cost { flops, ..Cost::streaming(&infos(&node.inputs), &infos(&node.outputs)) }
             }
         };
-        let seconds = seconds(&self.rates, cost, &work);
+        let Prediction { seconds, bound } = predict(self.architecture, &self.rates, cost, &work);
         Ok(LoweredNode {
             name: cx.name.into(),
             covers: node.covers.clone(),
@@ -92,6 +110,7 @@ impl CudaBackend {
             may_be_recomputed: covered().all(|node| node.op.rule().may_be_recomputed()),
             cost,
             seconds,
+            bound: Some(bound),
         })
     }
 }

@@ -10,6 +10,9 @@ use plimsoll_plan::DeviceState;
 pub use self::error::{CudaVersion, DeviceError};
 use crate::Architecture;
 
+/// Threads of a warp.
+pub(crate) const WARP: u32 = 32;
+
 /// One launch of a kernel, bound to the arena.
 ///
 /// This crate alone makes them, and nobody changes one, so that a kernel uses the addresses which its launch declares and no others. A
@@ -22,6 +25,25 @@ pub struct Launch {
     pub(crate) parameters: Vec<u8>,
     pub(crate) reads: Vec<Range<u64>>,
     pub(crate) writes: Vec<Range<u64>>,
+    pub(crate) effort: Effort,
+}
+
+/// Loops of a kernel whose turns are counted.
+pub(crate) const LOOPS: usize = 5;
+
+/// The effort of a launch, which its predicted time follows from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Effort {
+    /// Warps that have work, of those that are launched.
+    pub warps: u64,
+    /// Turns of the kernel's loops, added up over all warps; the `Lower` of an op tells which loops these are. A kernel without loops whose length depends
+    /// on shapes has none.
+    pub loops: [u64; LOOPS],
+    /// Floating-point operations of tensor cores on numbers of two bytes, also those on zeros that fill tiles up. One on tf32, which takes twice the time, counts
+    /// as two.
+    pub tensor_flops: u64,
+    /// The same of products by warp groups.
+    pub group_flops: u64,
 }
 
 impl Launch {
@@ -53,6 +75,16 @@ impl Launch {
     /// Addresses that it writes, and may read.
     pub fn writes(&self) -> &[Range<u64>] {
         &self.writes
+    }
+
+    /// The effort that its predicted time follows from.
+    pub fn effort(&self) -> &Effort {
+        &self.effort
+    }
+
+    /// Blocks of the grid.
+    pub(crate) fn blocks(&self) -> u64 {
+        self.grid.iter().map(|blocks| u64::from(*blocks)).product()
     }
 
     /// Checks that the launch stays within an arena and the memory beside it, and that it passes its kernel `taken`
@@ -310,7 +342,15 @@ mod tests {
 
     fn launch(reads: Range<u64>, writes: Range<u64>) -> Launch {
         let (reads, writes) = (vec![256..300, reads], vec![writes]);
-        Launch { kernel: "add".into(), grid: [1; 3], block: [1; 3], parameters: vec![0; 24], reads, writes }
+        Launch {
+            kernel: "add".into(),
+            grid: [1; 3],
+            block: [1; 3],
+            parameters: vec![0; 24],
+            reads,
+            writes,
+            effort: Effort::default(),
+        }
     }
 
     #[test]

@@ -12,6 +12,7 @@
 
 mod architecture;
 mod backend;
+mod counts;
 mod device;
 mod driver;
 mod engine;
@@ -22,12 +23,13 @@ mod lower;
 mod ops;
 mod pieces;
 mod plane_sums;
+mod predict;
 
 pub use architecture::Architecture;
 pub use backend::CudaBackend;
 pub use device::{
-    Beside, CardMemory, CudaVersion, Device, DeviceError, DeviceSource, Launch, Nowhere, Opened, Recorded,
-    RecordedTask, RecordingRoom, Sizes, Work,
+    Beside, CardMemory, CudaVersion, Device, DeviceError, DeviceSource, Effort, Launch, Nowhere, Opened,
+    Recorded, RecordedTask, RecordingRoom, Sizes, Work,
 };
 pub use driver::{Driver, Footprint};
 pub use pieces::ptx;

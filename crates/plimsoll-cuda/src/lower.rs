@@ -9,6 +9,7 @@ use bytemuck::Pod;
 use plimsoll_graph::{DType, TensorInfo};
 use plimsoll_plan::Unsupported;
 
+use crate::device::{Effort, LOOPS, WARP};
 use crate::layout;
 use crate::{Architecture, Launch};
 
@@ -187,11 +188,6 @@ pub(crate) struct Work {
     pub(crate) launches: Vec<Launch>,
     /// Bytes.
     pub(crate) scratch: usize,
-    /// Floating-point operations of tensor cores on numbers of two bytes, also those on zeros that fill tiles up: one on tf32, which takes twice the time, counts
-    /// as two.
-    pub(crate) tensor_flops: u64,
-    /// Those of products by warp groups.
-    pub(crate) group_flops: u64,
     /// Pairs (result, operand) that may share one place, see [`plimsoll_plan::LoweredNode::in_place`].
     pub(crate) in_place: Vec<(usize, usize)>,
     base: u64,
@@ -202,15 +198,7 @@ const MOST_SCRATCH: usize = 1 << 44;
 
 impl Work {
     pub(crate) fn new(cx: &Context<'_>) -> Work {
-        Work {
-            op: cx.name,
-            launches: Vec::new(),
-            scratch: 0,
-            tensor_flops: 0,
-            group_flops: 0,
-            in_place: Vec::new(),
-            base: cx.scratch,
-        }
+        Work { op: cx.name, launches: Vec::new(), scratch: 0, in_place: Vec::new(), base: cx.scratch }
     }
 
     /// Takes this number of bytes of scratch.
@@ -238,6 +226,10 @@ impl Work {
         writes: &[Stretch],
     ) {
         self.push(kernel, [elements.div_ceil(BLOCK as u32), 1], parameters, reads, writes);
+        // Threads behind the last element end at once.
+        if let Some(launch) = self.launches.last_mut() {
+            launch.effort.warps = elements.div_ceil(WARP).into();
+        }
     }
 
     /// Launches a kernel with a thread for each pack of the `elements` elements of an operand.
@@ -288,21 +280,40 @@ impl Work {
             parameters: bytemuck::bytes_of(parameters).to_vec(),
             reads: ranges(reads),
             writes: ranges(writes),
+            effort: Effort {
+                warps: u64::from(blocks) * u64::from(rows) * (BLOCK / WARP as usize) as u64,
+                ..Effort::default()
+            },
         });
     }
 
-    /// Notes multiply-adds of tensor cores, given by factors.
-    pub(crate) fn on_tensor_cores(&mut self, factors: &[usize]) {
-        self.tensor_flops = self.tensor_flops.saturating_add(flops(factors));
+    /// Notes the effort of the last launch, but for its warps.
+    pub(crate) fn effort(&mut self, effort: Effort) {
+        if let Some(launch) = self.launches.last_mut() {
+            launch.effort = Effort { warps: launch.effort.warps, ..effort };
+        }
     }
 
-    /// The same by warp groups.
-    pub(crate) fn by_warp_groups(&mut self, factors: &[usize]) {
-        self.group_flops = self.group_flops.saturating_add(flops(factors));
+    /// Returns the number of warps of the last launch that have work.
+    pub(crate) fn warps(&self) -> u64 {
+        self.launches.last().map_or(0, |launch| launch.effort.warps)
     }
 
+    /// Notes how often warps of the last launch turn in its loops.
+    pub(crate) fn loops<const N: usize>(&mut self, turns: [u64; N]) {
+        let mut loops = [0; LOOPS];
+        loops.iter_mut().zip(turns).for_each(|(of, turns)| *of = turns);
+        self.effort(Effort { loops, ..Effort::default() });
+    }
+
+    /// Notes a loop of the last launch that each of its warps goes through the same number of times.
+    pub(crate) fn each_turns(&mut self, turns: usize) {
+        self.loops([self.warps().saturating_mul(turns as u64)]);
+    }
+
+    /// Returns `true` if a launch multiplies on tensor cores.
     pub(crate) fn is_on_tensor_cores(&self) -> bool {
-        self.tensor_flops > 0 || self.group_flops > 0
+        self.launches.iter().any(|launch| launch.effort.tensor_flops > 0 || launch.effort.group_flops > 0)
     }
 
     pub(crate) fn in_place(mut self, pairs: &[(usize, usize)]) -> Work {
@@ -311,9 +322,9 @@ impl Work {
     }
 }
 
-/// Operations of as many multiply-adds as a product of some factors.
-fn flops(factors: &[usize]) -> u64 {
-    factors.iter().fold(2u64, |product, factor| product.saturating_mul(*factor as u64))
+/// The product of some factors, or the largest number where that is larger.
+pub(crate) fn product(factors: &[usize]) -> u64 {
+    factors.iter().fold(1, |product, factor| product.saturating_mul(*factor as u64))
 }
 
 /// Returns the stretches of operands.

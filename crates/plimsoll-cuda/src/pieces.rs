@@ -1,4 +1,4 @@
-//! The PTX that is built in, deflated. A piece is inflated when it is asked for, and belongs to the caller.
+//! The PTX and the tables that are built in, deflated. A piece is inflated when it is asked for, and belongs to the caller.
 
 use std::io::{self, Read};
 
@@ -14,7 +14,7 @@ struct Piece {
     deflated: &'static [u8],
 }
 
-// The constants PLAIN, VOLTA, TURING, AMPERE and HOPPER.
+// The constants PLAIN, VOLTA, TURING, AMPERE and HOPPER, and those of the tables, COUNTS and RESOURCES.
 include!(concat!(env!("OUT_DIR"), "/pieces.rs"));
 
 impl Piece {
@@ -44,6 +44,22 @@ pub fn ptx(architecture: Architecture) -> impl Iterator<Item = io::Result<String
     };
     let own = (architecture.generation() == Generation::Hopper).then_some(HOPPER);
     [PLAIN, tensor].into_iter().chain(own).map(|piece| piece.text())
+}
+
+/// Returns the table of counts, `kernels/counts.csv`.
+///
+/// # Errors
+/// Returns an error if there is no memory for it.
+pub(crate) fn counts() -> io::Result<String> {
+    COUNTS.text()
+}
+
+/// Returns the table of resources, `kernels/resources.csv`.
+///
+/// # Errors
+/// Returns an error if there is no memory for it.
+pub(crate) fn resources() -> io::Result<String> {
+    RESOURCES.text()
 }
 
 #[cfg(test)]

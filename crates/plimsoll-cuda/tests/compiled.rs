@@ -31,7 +31,7 @@ fn the_ptx_is_compiled_from_the_sources() {
 
 /// NVIDIA's assembler reported these resources of the kernels; it does not run here.
 #[test]
-fn the_table_of_resources_is_of_the_ptx_and_kernels_with_tensor_cores_spill_nothing() {
+fn the_tables_are_of_the_ptx_and_kernels_with_tensor_cores_spill_nothing() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels");
     let table = fs::read_to_string(folder.join("resources.csv")).unwrap();
     let mut lines = table.lines();
@@ -42,6 +42,12 @@ fn the_table_of_resources_is_of_the_ptx_and_kernels_with_tensor_cores_spill_noth
         lines.next().unwrap(),
         format!("# {:016x}", hash.finish()),
         "the PTX has changed since resources.csv was made: kernels/compile.py makes both"
+    );
+    let counts = fs::read_to_string(folder.join("counts.csv")).unwrap();
+    assert_eq!(
+        counts.lines().next().unwrap(),
+        format!("# {:016x}", hash.finish()),
+        "the PTX has changed since counts.csv was made, by `write_the_table_of_counts` of `conformance`"
     );
     // Blocks enough that some copy while others multiply: of one stage of 24 KiB, two are all that a multiprocessor of Turing holds, which has two thirds of the shared memory of one of Volta.
     for (architecture, file, most_shared, least_blocks) in [

@@ -16,6 +16,7 @@
 
 mod agree;
 mod backend;
+mod bound;
 mod device_memory;
 mod device_state;
 mod engine;
@@ -39,6 +40,7 @@ mod work;
 
 pub use agree::agree;
 pub use backend::{Backend, Rates};
+pub use bound::Bound;
 pub use device_memory::{DeviceMemory, DriverUse, arena_memory, engine_bytes, open_engine};
 pub use device_state::DeviceState;
 pub use engine::{Engine, EngineError, HostSlice, HostSliceMut, HostView};

@@ -3,6 +3,8 @@
 use plimsoll_graph::{Cost, NodeId, Program, TensorId};
 use serde::{Deserialize, Serialize};
 
+use crate::Bound;
+
 /// A program as a backend will run it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LoweredProgram {
@@ -38,6 +40,8 @@ pub struct LoweredNode {
     pub cost: Cost,
     /// Predicted time in seconds. It decides what is worth recomputing, never what is computed.
     pub seconds: f64,
+    /// The resource that the time follows from; `None` if the backend does not tell.
+    pub bound: Option<Bound>,
 }
 
 impl LoweredProgram {

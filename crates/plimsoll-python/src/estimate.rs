@@ -349,6 +349,7 @@ impl<'a> Values<'a> {
             may_be_recomputed: operation.is_repeatable,
             cost: Cost { flops: operation.flops, bytes: operation.moved },
             seconds: operation.flops as f64 / FLOPS + operation.moved as f64 / BYTES,
+            bound: None,
         }
     }
 }

@@ -38,6 +38,7 @@ pub(crate) fn lower(program: &Program) -> LoweredProgram {
             may_be_recomputed: rule.may_be_recomputed(),
             cost,
             seconds: seconds(cost),
+            bound: None,
         }
     };
     LoweredProgram {

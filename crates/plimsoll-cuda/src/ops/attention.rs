@@ -7,10 +7,14 @@ use plimsoll_plan::Unsupported;
 
 use super::elementwise::fill;
 use super::sums::{Summed, channel_sum, sum_few_parts};
-use crate::lower::{Context, Lower, Stretch, Work, address_or_null, start_or_null, stretches};
+use crate::device::WARP;
+use crate::lower::{Context, Lower, Stretch, Work, address_or_null, product, start_or_null, stretches};
 
 /// Channels of a result that a thread makes, `CHANNEL_CHUNK` of the kernels.
 const CHUNK: usize = 16;
+
+/// Keys whose products a thread computes at once, `KEY_TILE` of the kernels.
+const KEY_TILE: u32 = 8;
 
 /// The useful number of threads for the gradient of the table: the windows are divided into parts until this number is
 /// reached, or until a part has few windows.
@@ -147,6 +151,10 @@ impl Attention {
         let parameters = AttentionParameters { chunks: cx.count(&[chunks])?, count, ..parameters };
         let kernel = cx.kernel(kernel, &[cx.output(0)])?;
         work.each(kernel, count, &parameters, &[&self.reads, reads].concat(), writes);
+        // Loops over tiles of keys, and over the channels of a head for each.
+        let (tiles, channels) = (window_tokens.div_ceil(KEY_TILE), parameters.head_channels);
+        let warps = work.warps();
+        work.loops([1, channels].map(|turns| warps * u64::from(tiles) * u64::from(turns)));
         Ok(())
     }
 }
@@ -219,6 +227,8 @@ impl Lower for WindowAttentionGrad {
         };
         let kernel = cx.kernel("attention_table_grad", &[dqkv])?;
         work.each(kernel, threads, &of_table, &[&all.reads[..], &read].concat(), &[of_parts]);
+        let pairs = product(&[threads.div_ceil(WARP) as usize, length, parameters.window_tokens as usize]);
+        work.loops([pairs, pairs * u64::from(parameters.head_channels)]);
         sum_few_parts(&mut work, of_parts, dtable.at, [parts, count]);
 
         if let Some(dbias) = dbias {

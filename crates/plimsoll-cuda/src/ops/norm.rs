@@ -6,8 +6,10 @@ use plimsoll_graph::ops::{
 };
 use plimsoll_plan::Unsupported;
 
-use super::sums::{BLOCK_PARTS, MOST_PARTS, sums_packs};
-use crate::lower::{Context, Lower, Operand, Stretch, Work, address_or_null, parts, stretches};
+use super::sums::{BLOCK_PARTS, MOST_PARTS, column_turns, sums_packs};
+use crate::lower::{
+    BLOCK, Context, Lower, Operand, Stretch, Work, address_or_null, parts, product, stretches,
+};
 
 /// The division of a volume into parts, and of its planes into sets.
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -53,6 +55,11 @@ impl Planes {
         self.batch * self.channels
     }
 
+    /// Parts of all planes of a set.
+    fn parts_of_set(&self) -> usize {
+        [self.parts, self.set_samples, self.set_channels].iter().map(|count| *count as usize).product()
+    }
+
     fn sets(&self) -> u32 {
         self.count() / self.set_samples / self.set_channels
     }
@@ -75,10 +82,15 @@ impl<P: Pod> PartSums<'_, P> {
         let parts = planes.batch * planes.parts;
         if sums_packs(volume.info.dtype, planes.channels as usize) {
             let kernel = cx.kernel(of_packs, &[volume])?;
-            return work.blocks(kernel, [parts, 1], parameters, reads, &[*write]);
+            work.blocks(kernel, [parts, 1], parameters, reads, &[*write])?;
+            let length = planes.length.min(planes.voxels);
+            let [parts, length, channels] = [parts, length, planes.channels].map(|count| count as usize);
+            column_turns(work, [parts, length, channels], volume.info.dtype);
+            return Ok(());
         }
         let kernel = cx.kernel(kernel, &[volume])?;
         work.each(kernel, parts * planes.channels, parameters, reads, &[*write]);
+        work.each_turns(planes.length.min(planes.voxels) as usize);
         Ok(())
     }
 }
@@ -127,6 +139,7 @@ impl Lower for NormStats {
             planes,
         };
         work.blocks("norm_stats", [planes.sets(), 1], &parameters, &[scratch], &stretches(&cx.outputs))?;
+        work.each_turns(planes.parts_of_set().div_ceil(BLOCK));
         Ok(work)
     }
 }
@@ -302,6 +315,7 @@ impl Lower for NormActGrad {
         part_sums.launch(cx, &mut work)?;
         let parameters = GradSumsParameters { parts: of_parts.address, sums: sums.address, planes };
         work.blocks("normalise_grad_sums", [planes.count(), 1], &parameters, &[of_parts], &[sums])?;
+        work.each_turns((planes.parts as usize).div_ceil(BLOCK));
         let parameters = GradMeansParameters {
             sums: sums.address,
             scale: address_or_null(scale),
@@ -315,6 +329,7 @@ impl Lower for NormActGrad {
         reads.extend(of_scale(scale));
         writes.extend(of_scale(dscale).into_iter().chain(of_scale(dshift)));
         work.each("normalise_grad_means", planes.count(), &parameters, &reads, &writes);
+        work.each_turns(product(&[planes.set_samples as usize, planes.set_channels as usize]) as usize);
         let count = cx.elements(y)?;
         let parameters = GradParameters {
             g: g.address(),

@@ -5,7 +5,7 @@ use plimsoll_graph::ops::{Gate, GateGrad, GlobalMean, GlobalMeanGrad};
 use plimsoll_plan::Unsupported;
 
 use super::sums::{MOST_PARTS, SumPartsParameters};
-use crate::lower::{Context, Lower, Operand, Work, address_or_null, parts, stretches};
+use crate::lower::{BLOCK, Context, Lower, Operand, Work, address_or_null, parts, stretches};
 
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
@@ -43,6 +43,7 @@ fn plane_sums(cx: &Context<'_>, [x, g]: [Option<&Operand<'_>>; 2], factor: f32) 
         factor,
     };
     work.each(cx.kernel("plane_sums", &[volume])?, count, &parameters, &stretches(&cx.inputs), &[scratch]);
+    work.each_turns(length.min(voxels));
     let (channels, batch) = (parameters.channels, cx.count(&[batch])?);
     let sums = SumPartsParameters {
         parts: scratch.address,
@@ -51,6 +52,7 @@ fn plane_sums(cx: &Context<'_>, [x, g]: [Option<&Operand<'_>>; 2], factor: f32) 
         parts_count: parameters.parts_count,
     };
     work.blocks("sum_many_parts", [channels, batch], &sums, &[scratch], &[y.at])?;
+    work.each_turns((sums.parts_count as usize).div_ceil(BLOCK));
     Ok(work)
 }
 

@@ -39,6 +39,11 @@ impl TokenNormParameters {
         })
     }
 
+    /// Channels of a token that each thread of its warp has.
+    fn turns(&self) -> usize {
+        (self.channels as usize).div_ceil(OF_TOKEN)
+    }
+
     /// Threads, with a warp for each token.
     fn threads(&self, cx: &Context<'_>) -> Result<u32, Unsupported> {
         cx.count(&[self.tokens as usize, OF_TOKEN])
@@ -57,6 +62,7 @@ impl Lower for TokenNorm {
         let mut work = Work::new(cx);
         let (kernel, threads) = (cx.kernel("token_norm", &[x])?, parameters.threads(cx)?);
         work.each(kernel, threads, &parameters, &stretches(&cx.inputs), &[z.at]);
+        work.each_turns(parameters.turns());
         Ok(work.in_place(&[(0, 0)]))
     }
 }
@@ -91,6 +97,7 @@ impl Lower for TokenNormGrad {
         };
         let (kernel, threads) = (cx.kernel("token_norm_numbers", &[x])?, parameters.threads(cx)?);
         work.each(kernel, threads, &parameters, &stretches(&cx.inputs), &[numbers]);
+        work.each_turns(parameters.turns());
         if let [_, dscale, dshift] = &cx.outputs[..] {
             let (length, parts) = parts(tokens as usize, MOST_PARTS);
             let count = cx.count(&[parts, channels as usize])?;
@@ -109,6 +116,7 @@ impl Lower for TokenNormGrad {
             };
             let kernel = cx.kernel("token_norm_parts", &[x])?;
             work.each(kernel, count, &of_parts, &[g.at, x.at, numbers], &[scales, shifts]);
+            work.each_turns(length.min(tokens as usize));
             let parts = cx.count(&[parts])?;
             sum_few_parts(&mut work, scales, dscale.at, [parts, channels]);
             sum_few_parts(&mut work, shifts, dshift.at, [parts, channels]);

@@ -43,6 +43,7 @@ impl Backend for Nodes {
                 may_be_recomputed: true,
                 cost: Cost::default(),
                 seconds: 1e-9 * node.outputs.iter().map(|id| sizes[id.index()]).sum::<usize>() as f64,
+                bound: None,
             };
             let nodes = program.nodes.iter().enumerate().map(node).collect();
             LoweredProgram { bytes: sizes.clone(), nodes }

@@ -147,5 +147,6 @@ fn one(program: &Program, node: NodeId, covers: Vec<NodeId>, inputs: Vec<TensorI
         outputs: of.outputs.clone(),
         cost,
         seconds: cost.flops as f64 / 1e9 + cost.bytes as f64 / 1e9,
+        bound: None,
     }
 }

@@ -23,7 +23,11 @@ pub(crate) use self::source::normalises_channels;
 pub(crate) use self::tensor::{tiles, tiles_digest};
 use super::NormAct;
 use crate::architecture::Generation;
-use crate::lower::{Context, Lower, Operand, Work};
+use crate::device::WARP;
+use crate::lower::{BLOCK, Context, Lower, Operand, Work};
+
+/// Warps of a block.
+const WARPS: usize = BLOCK / WARP as usize;
 
 /// Sources of a convolution, `MOST_SOURCES` of the kernels.
 const MOST_SOURCES: usize = 4;

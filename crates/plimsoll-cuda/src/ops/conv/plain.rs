@@ -2,11 +2,11 @@
 
 use bytemuck::{Pod, Zeroable};
 use plimsoll_graph::ops::{Conv, ConvTranspose, ConvWeightGrad};
-use plimsoll_graph::{Shape, Window};
+use plimsoll_graph::{Shape, TensorInfo, Window};
 use plimsoll_plan::Unsupported;
 
 use super::{MOST_SOURCES, sources};
-use crate::lower::{Context, Operand, RUN, Stretch, Work, address_or_null, stretches};
+use crate::lower::{Context, Operand, PACK_BYTES, RUN, Stretch, Work, address_or_null, product, stretches};
 use crate::ops::sums::sum_few_parts;
 
 /// Results that a thread computes at once, `ABREAST` of the kernels.
@@ -67,6 +67,26 @@ struct ConvParameters {
     geometry: Geometry,
 }
 
+/// The loops of the last launch, a convolution: over taps, over packs of channels, and over channels that are no packs.
+fn channel_turns<'a>(
+    work: &Work,
+    taps: usize,
+    width: usize,
+    sources: impl IntoIterator<Item = &'a TensorInfo>,
+) -> [u64; 3] {
+    let (mut packs, mut channels) = (0, 0);
+    for source in sources {
+        let pack = PACK_BYTES / source.dtype.bytes();
+        let own = width.min(source.shape.channels());
+        match own.is_multiple_of(pack) && source.shape.channels().is_multiple_of(pack) {
+            true => packs += own / pack,
+            false => channels += own,
+        }
+    }
+    let warps = work.warps() as usize;
+    [1, packs, channels].map(|turns| product(&[warps, taps, turns]))
+}
+
 pub(super) fn conv(op: &Conv, cx: &Context<'_>) -> Result<Work, Unsupported> {
     let (from, rest) = cx.inputs.split_at(op.sources(cx.inputs.len()));
     let (weights, bias, y) = (&rest[0], rest.get(1), cx.output(0));
@@ -92,6 +112,8 @@ pub(super) fn conv(op: &Conv, cx: &Context<'_>) -> Result<Work, Unsupported> {
     let mut work = Work::new(cx);
     let kernel = cx.kernel("conv", &[&from[0], y])?;
     work.each(kernel, count, &parameters, &stretches(&cx.inputs), &[y.at]);
+    let taps: usize = op.window.kernel.iter().product();
+    work.loops(channel_turns(&work, taps, weights.info.shape.dim(1), from.iter().map(|source| source.info)));
     Ok(work)
 }
 
@@ -163,6 +185,11 @@ pub(super) fn conv_transpose(op: &ConvTranspose, cx: &Context<'_>) -> Result<Wor
     reads.extend(bias.map(|bias| bias.at));
     let kernel = cx.kernel("conv_transpose", &[source, x])?;
     work.each(kernel, count, &parameters, &reads, &[x.at]);
+    let taps: usize = op.window.kernel.iter().product();
+    let turns = channel_turns(&work, taps, weights.info.shape.dim(0) / op.groups, [source.info]);
+    // A result meets the taps of its own remainder by the stride.
+    let strides: usize = op.window.stride.iter().product();
+    work.loops(turns.map(|turns| turns / (strides as u64).max(1)));
     Ok(work)
 }
 
@@ -220,6 +247,7 @@ pub(super) fn conv_weight_grad(op: &ConvWeightGrad, cx: &Context<'_>) -> Result<
     };
     let kernel = cx.kernel("conv_weight_grad", &[&from[0], dy])?;
     work.each(kernel, count, &parameters, &stretches(&cx.inputs), &[sums]);
+    work.each_turns(length * width);
     if parts > 1 {
         sum_few_parts(&mut work, sums, dw.at, [cx.count(&[parts])?, weights]);
     }

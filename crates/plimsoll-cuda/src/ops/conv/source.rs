@@ -5,6 +5,7 @@ use plimsoll_graph::DType;
 use plimsoll_plan::Unsupported;
 
 use super::MOST_SOURCES;
+use super::tiling::channels_of_chunk;
 use crate::lower::{Context, Operand, Stretch, address_or_null};
 use crate::ops::NormAct;
 
@@ -50,6 +51,13 @@ pub(super) struct SourceParameters {
     pub(super) channels: [u32; MOST_SOURCES],
     /// 1 for sources that are stored as f32, and rounded when they are staged.
     is_wide: [u32; MOST_SOURCES],
+}
+
+/// Chunks of channels that threads change when they have staged them, or while they do: those of sources that are normalised, and of f32 that is rounded.
+pub(super) fn finished_chunks(sources: &[Source<'_>], multiplied: DType) -> usize {
+    let is_finished = |source: &&Source<'_>| source.norm.is_some() || source.map.info.dtype == DType::F32;
+    let own = |source: &Source<'_>| source.map.info.shape.channels().div_ceil(channels_of_chunk(multiplied));
+    sources.iter().filter(is_finished).map(own).sum()
 }
 
 /// Returns the parameters that describe sources to kernels which multiply numbers of `multiplied`, and the memory that they read.

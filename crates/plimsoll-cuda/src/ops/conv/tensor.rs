@@ -5,12 +5,14 @@ use plimsoll_graph::DType;
 use plimsoll_graph::ops::{Conv, ConvTranspose};
 use plimsoll_plan::Unsupported;
 
+use super::WARPS;
 use super::packing::{MultipliedBy, Weights, pack};
-use super::source::{Source, SourceParameters, parameters};
+use super::source::{Source, SourceParameters, finished_chunks, parameters};
 use super::tiling::{Axis, CHUNK, MULTIPROCESSORS, ROW, Tiling, chunks};
 use crate::Architecture;
 use crate::architecture::Generation;
-use crate::lower::{Context, Operand, Work, address_or_null, start_or_null};
+use crate::device::Effort;
+use crate::lower::{Context, Operand, Work, address_or_null, product, start_or_null};
 
 /// Places and channels of a tile, and the voxels of its box, for each of which there is a kernel.
 struct Tile {
@@ -70,6 +72,9 @@ impl Tile {
         self.runs_on(cx.architecture) && (self.by == MultipliedBy::Warps || by_groups)
     }
 }
+
+/// Taps that warp groups multiply between two barriers, `TAPS_AT_ONCE` of the kernels.
+const TAPS_AT_ONCE: usize = 2;
 
 /// Blocks for which a large card has room enough that each multiprocessor copies for one while it multiplies for another: fewer take as long
 /// as these.
@@ -188,6 +193,29 @@ struct Operands<'a> {
     y: &'a Operand<'a>,
 }
 
+/// The effort of some blocks of a tile. Loops: over chunks, over pieces that are staged and that are changed afterwards, and over the taps of chunks, of which warp
+/// groups take several at once.
+fn effort(tile: &Tile, tiling: &Tiling, blocks: usize, [chunks, finished]: [usize; 2]) -> Effort {
+    let turns = |factors: &[usize]| product(&[&[blocks], factors].concat());
+    let steps = match tile.by {
+        MultipliedBy::Warps => tiling.taps(),
+        MultipliedBy::WarpGroups => tiling.taps().div_ceil(TAPS_AT_ONCE),
+    };
+    let staged = tiling.staging_turns();
+    let loops = [
+        turns(&[WARPS, chunks]),
+        turns(&[chunks, staged]),
+        turns(&[finished, staged]),
+        turns(&[WARPS, chunks, steps]),
+        0,
+    ];
+    let flops = turns(&[2, tile.rows * ROW, tile.columns, CHUNK * chunks, tiling.taps()]);
+    match tile.by {
+        MultipliedBy::Warps => Effort { loops, tensor_flops: flops, ..Effort::default() },
+        MultipliedBy::WarpGroups => Effort { loops, group_flops: flops, ..Effort::default() },
+    }
+}
+
 /// Launches the parts of a convolution; nothing if there is one that tiles do not fit.
 fn launch(cx: &Context<'_>, of: &Operands<'_>, parts: &[Part]) -> Result<Option<Work>, Unsupported> {
     let dtype = of.multiplied;
@@ -229,13 +257,9 @@ fn launch(cx: &Context<'_>, of: &Operands<'_>, parts: &[Part]) -> Result<Option<
             &reads,
             &[of.y.at],
         )?;
-        let products = [tile.rows * ROW, tile.columns, CHUNK * chunks, tiling.taps()];
-        let blocks = blocks.saturating_mul(columns).max(cx.architecture.multiprocessors());
-        let factors = [blocks, products.iter().product()];
-        match tile.by {
-            MultipliedBy::Warps => work.on_tensor_cores(&factors),
-            MultipliedBy::WarpGroups => work.by_warp_groups(&factors),
-        }
+        let blocks = blocks.saturating_mul(columns);
+        let finished = if empty { 0 } else { finished_chunks(of.sources, dtype) };
+        work.effort(effort(tile, &tiling, blocks, [chunks, finished]));
     }
     Ok(Some(work))
 }

@@ -5,11 +5,13 @@ use plimsoll_graph::DType;
 use plimsoll_graph::ops::ConvWeightGrad;
 use plimsoll_plan::Unsupported;
 
-use super::source::{Source, SourceParameters, parameters};
+use super::WARPS;
+use super::source::{Source, SourceParameters, finished_chunks, parameters};
 use super::tiling::{Axis, CHUNK, ROW, Tiling, VOXEL_BYTES, chunks};
 use crate::Architecture;
 use crate::architecture::Generation;
-use crate::lower::{Context, Work};
+use crate::device::{Effort, WARP};
+use crate::lower::{Context, Work, product};
 use crate::ops::sums::sum_few_parts;
 
 /// Columns of a block, `COLUMNS` of the kernel.
@@ -18,11 +20,14 @@ const COLUMNS: usize = 32;
 /// Taps that the sums of a warp are for, `TAPS_OF_WARP` of the kernel.
 const TAPS_OF_WARP: usize = 7;
 
-/// Warps of a block.
-const WARPS: usize = 4;
-
 /// Bytes of a box and its places, `STAGE_BYTES` of the kernel.
 const STAGE_BYTES: usize = 24_576;
+
+/// Rows of places that a warp multiplies at once.
+const ROWS_OF_STEP: usize = 2;
+
+/// Bytes that a thread stages at once.
+const PIECE_BYTES: usize = 16;
 
 /// Rows of tiles, the best first.
 const ROWS: [usize; 3] = [16, 8, 4];
@@ -74,21 +79,22 @@ fn choose(cx: &Context<'_>, axes: &[Axis; 3], dtype: DType) -> Option<Tiling> {
     ROWS.into_iter().find_map(of_rows)
 }
 
-/// Nothing if no tiles fit.
+/// The gradient; nothing if no tiles fit. Loops of the kernel: over tiles, over pieces that are staged and that are changed afterwards, over two rows of places at
+/// once, and over the taps of these.
 ///
 /// # Errors
 /// Returns the errors of the plain kernels.
 pub(super) fn conv_weight_grad(
     op: &ConvWeightGrad,
     from: &[Source<'_>],
-    result: &Source<'_>,
+    of_result: &Source<'_>,
     multiplied: DType,
     cx: &Context<'_>,
 ) -> Result<Option<Work>, Unsupported> {
-    let (dw, dy) = (cx.output(0), &result.map);
+    let (dw, dy) = (cx.output(0), &of_result.map);
     let (sources, mut reads) = parameters(cx, from, multiplied)?;
-    let (result, of_result) = parameters(cx, std::slice::from_ref(result), multiplied)?;
-    reads.extend(of_result);
+    let (result, read) = parameters(cx, std::slice::from_ref(of_result), multiplied)?;
+    reads.extend(read);
     let weights = cx.elements(dw)?;
     let (input, places) = (from[0].map.info.shape.spatial(), dy.info.shape.spatial());
     let mut axes = [0, 1, 2].map(|axis| Axis {
@@ -132,9 +138,24 @@ pub(super) fn conv_weight_grad(
     };
     let grid = [cx.count(&[blocks])?, rows];
     work.blocks(format!("tensor_weight_grad_{multiplied}"), grid, &parameters, &reads, &[sums])?;
-    let products = [length, tiling.rows() * ROW, CHUNK * COLUMNS, taps.div_ceil(tap_blocks)];
-    let blocks = blocks.saturating_mul(rows as usize).max(cx.architecture.multiprocessors());
-    work.on_tensor_cores(&[blocks, products.iter().product()]);
+    let by_block = [tiles, column_blocks, tap_blocks];
+    let boxes = [chunks, finished_chunks(from, multiplied)].map(|chunks| chunks * tiling.staging_turns());
+    // A warp stages as many pieces of places at once as it has lanes.
+    let pieces = tiling.rows() * ROW * COLUMNS * multiplied.bytes() / PIECE_BYTES;
+    let places = [1, finished_chunks(std::slice::from_ref(of_result), multiplied).min(1)];
+    let places = places.map(|staged| staged * chunks * pieces.div_ceil(WARP as usize));
+    let turns = |factor: usize| product(&[&by_block[..], &[factor]].concat());
+    let steps = chunks * tiling.rows() / ROWS_OF_STEP;
+    let loops = [
+        turns(WARPS * chunks),
+        turns(boxes[0] + places[0]),
+        turns(boxes[1] + places[1]),
+        turns(steps * tap_warps),
+        product(&[tiles, column_blocks, steps, taps]),
+    ];
+    let tensor_flops =
+        product(&[2, tiles, column_blocks, tiling.rows() * ROW, CHUNK * COLUMNS, chunks, taps]);
+    work.effort(Effort { loops, tensor_flops, ..Effort::default() });
     if parts > 1 {
         sum_few_parts(&mut work, sums, dw.at, [cx.count(&[parts])?, weights]);
     }

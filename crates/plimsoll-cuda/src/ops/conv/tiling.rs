@@ -6,6 +6,7 @@
 use bytemuck::{Pod, Zeroable};
 use plimsoll_graph::DType;
 
+use crate::device::WARP;
 use crate::lower::Context;
 
 /// Bytes of a voxel of a box, `VOXEL_BYTES` of the kernels.
@@ -107,6 +108,12 @@ impl Tiling {
         self.tiles.iter().fold(1, |product, tiles| product.saturating_mul(*tiles as usize))
     }
 
+    /// Turns of the loop in which warps stage a box: a warp stages a row of voxels, two pieces of each, with as many pieces at once as it has lanes.
+    pub(super) fn staging_turns(&self) -> usize {
+        let [depth, height, width] = self.extent.map(|extent| extent as usize);
+        depth.saturating_mul(height).saturating_mul((2 * width).div_ceil(WARP as usize))
+    }
+
     pub(super) fn rows(&self) -> usize {
         self.rows as usize
     }
@@ -122,8 +129,12 @@ impl Tiling {
     }
 }
 
+/// Channels that are staged at once, of numbers of a type.
+pub(super) fn channels_of_chunk(dtype: DType) -> usize {
+    VOXEL_BYTES / dtype.bytes()
+}
+
 /// Parts of the channels of sources that are staged at once: a chunk is of one of them.
 pub(super) fn chunks(channels: &[u32], dtype: DType) -> usize {
-    let chunk = VOXEL_BYTES / dtype.bytes();
-    channels.iter().map(|channels| (*channels as usize).div_ceil(chunk)).sum()
+    channels.iter().map(|channels| (*channels as usize).div_ceil(channels_of_chunk(dtype))).sum()
 }

@@ -1,0 +1,178 @@
+//! Predicted times of launches.
+//!
+//! A launch takes as long as the resource that it needs the longest: scalar arithmetic, tensor cores, instructions, or passes over shared memory. The first two
+//! follow from the operation, the last two from counts of the emulator ([`counts`]). Memory is predicted for a node as a whole, from the bytes of its operands.
+//! This is the roofline (Williams, Waterman and Patterson 2009) with two more roofs, and with multiprocessors that have unequal numbers of blocks.
+
+use std::cmp::Ordering;
+
+use plimsoll_graph::Cost;
+use plimsoll_plan::{Bound, Rates};
+
+use crate::architecture::{GROUP_RATE, LAUNCH, TENSOR_RATE};
+use crate::counts::{Counted, counted};
+use crate::lower::Work;
+use crate::{Architecture, Launch};
+
+/// The names of the rates of instructions of warps, and of passes over shared memory.
+pub(crate) const INSTRUCTION_RATE: &str = "instructions";
+pub(crate) const SHARED_RATE: &str = "shared memory";
+
+/// Instructions of a warp for each multiply-add of its lanes, of kernels that were not counted: loads, addresses, and the multiply-add.
+const UNCOUNTED: f64 = 4.0;
+
+/// Instructions that a warp issues in a cycle, if it is alone: an instruction that needs the result before it waits four cycles (Jia et al. 2018, "Dissecting the NVIDIA
+/// Volta GPU Architecture via Microbenchmarking"), and about every other one does. An estimate, as the shares of peaks are.
+const OF_WARP: f64 = 0.5;
+
+/// Instructions that a multiprocessor can issue in a cycle: it has four schedulers.
+const OF_MULTIPROCESSOR: f64 = 4.0;
+
+/// Idle multiprocessors are named as the limit if they take this share of the time of a launch.
+const IDLE: f64 = 1.5;
+
+/// A predicted time with its limit.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Prediction {
+    pub(crate) seconds: f64,
+    pub(crate) bound: Bound,
+}
+
+impl Prediction {
+    fn new(seconds: f64, bound: Bound) -> Prediction {
+        Prediction { seconds, bound }
+    }
+
+    fn longer(self, other: Prediction) -> Prediction {
+        match self.seconds.total_cmp(&other.seconds) {
+            Ordering::Less => other,
+            Ordering::Equal | Ordering::Greater => self,
+        }
+    }
+}
+
+/// Predicts the time of a node with some work on a card.
+pub(crate) fn predict(architecture: Architecture, rates: &Rates, cost: Cost, work: &Work) -> Prediction {
+    let each = work.launches.iter().map(|launch| of_launch(architecture, rates, cost, work, launch));
+    let each: Vec<Prediction> = each.collect();
+    let memory = Prediction::new(cost.bytes as f64 / rates.bytes, Bound::Memory);
+    let on_card = match each.iter().copied().reduce(Prediction::longer) {
+        Some(longest) => {
+            Prediction::new(each.iter().map(|of| of.seconds).sum(), longest.bound).longer(memory)
+        }
+        None => memory,
+    };
+    let launches = LAUNCH * work.launches.len() as f64;
+    let bound = if launches > on_card.seconds { Bound::Launches } else { on_card.bound };
+    Prediction { seconds: on_card.seconds + launches, bound }
+}
+
+/// The time of a launch without its accesses to the device's memory, and without its start.
+fn of_launch(
+    architecture: Architecture,
+    rates: &Rates,
+    cost: Cost,
+    work: &Work,
+    launch: &Launch,
+) -> Prediction {
+    let rate = |name: &str| rates.kernels.get(name).copied().unwrap_or(rates.flops);
+    let effort = launch.effort();
+    // The operations of a node without tensor cores are those of its longest launch, which is the one of the most warps.
+    let main = work.launches.iter().map(|launch| launch.effort().warps).max() == Some(effort.warps);
+    let flops = if main && !work.is_on_tensor_cores() { cost.flops as f64 } else { 0.0 };
+    let counted = counted(architecture, launch).unwrap_or(Counted {
+        instructions: UNCOUNTED * flops / 2.0 / 32.0,
+        passes: 0.0,
+        blocks: 1,
+    });
+    let busy = Busy::new(architecture, launch, counted.blocks);
+    let tensor =
+        effort.tensor_flops as f64 / rate(TENSOR_RATE) + effort.group_flops as f64 / rate(GROUP_RATE);
+    let issued = counted.instructions / rate(INSTRUCTION_RATE) * busy.waiting;
+    let longest = [
+        (flops / rates.flops, Bound::Arithmetic),
+        (tensor, Bound::TensorCores),
+        (issued, Bound::Instructions),
+        (counted.passes / rate(SHARED_RATE), Bound::SharedMemory),
+    ]
+    .into_iter()
+    .map(|(seconds, bound)| Prediction::new(seconds, bound))
+    .reduce(Prediction::longer);
+    let longest = longest.unwrap_or(Prediction::new(0.0, Bound::Arithmetic));
+    let bound = if busy.waves >= IDLE { Bound::Blocks } else { longest.bound };
+    Prediction { seconds: longest.seconds * busy.waves, bound }
+}
+
+/// The use of a card's multiprocessors by a launch.
+struct Busy {
+    /// The time of a launch in units of the time in which all multiprocessors would have done it together.
+    waves: f64,
+    /// The time of its instructions in units of the time at which they are issued if there are enough warps.
+    waiting: f64,
+}
+
+impl Busy {
+    fn new(architecture: Architecture, launch: &Launch, resident: u32) -> Busy {
+        let effort = launch.effort();
+        let multiprocessors = architecture.multiprocessors() as f64;
+        let blocks = launch.blocks().max(1) as f64;
+        let of_one = (blocks / multiprocessors).ceil();
+        let warps = effort.warps as f64 / blocks * of_one.min(f64::from(resident));
+        Busy {
+            waves: of_one * multiprocessors / blocks,
+            waiting: (OF_MULTIPROCESSOR / (OF_WARP * warps)).max(1.0),
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::panic, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+    use crate::device::Effort;
+    use crate::lower::Context;
+
+    const A100: &str = "sm_80";
+
+    /// Predicts a node of one launch with this number of blocks, each of which multiplies as much on tensor cores.
+    fn predicted(blocks: u32, bytes: u64) -> Prediction {
+        let architecture: Architecture = A100.parse().unwrap_or_else(|error| panic!("{error}"));
+        let effort = Effort {
+            warps: 4 * u64::from(blocks),
+            tensor_flops: u64::from(blocks) << 24,
+            ..Effort::default()
+        };
+        let launch = Launch {
+            kernel: "none that is counted".into(),
+            grid: [blocks, 1, 1],
+            block: [128, 1, 1],
+            parameters: Vec::new(),
+            reads: Vec::new(),
+            writes: Vec::new(),
+            effort,
+        };
+        let cx = Context { name: "node", architecture, inputs: vec![], outputs: vec![], scratch: 0 };
+        let mut work = Work::new(&cx);
+        work.launches.push(launch);
+        predict(architecture, &architecture.rates(), Cost { flops: 0, bytes }, &work)
+    }
+
+    #[test]
+    fn blocks_that_do_not_fill_a_card_take_as_long_as_those_that_do() {
+        let [one, all, few_more] = [1, 108, 109].map(|blocks| predicted(blocks, 0));
+        assert!((one.seconds / all.seconds - 1.0).abs() < 1e-9, "{one:?}, {all:?}");
+        assert_eq!((one.bound, all.bound), (Bound::Blocks, Bound::TensorCores));
+        // A multiprocessor has two of them.
+        assert!(few_more.seconds - LAUNCH > 1.99 * (all.seconds - LAUNCH), "{few_more:?}");
+        assert_eq!(few_more.bound, Bound::Blocks);
+    }
+
+    #[test]
+    fn the_resource_that_takes_the_longest_is_the_limit() {
+        let of_memory = predicted(108, 1 << 30);
+        assert_eq!(of_memory.bound, Bound::Memory);
+        // A GiB at four fifths of 1.555 TB/s.
+        assert!((of_memory.seconds - LAUNCH - (1 << 30) as f64 / (0.8 * 1.555e12)).abs() < 1e-9);
+        assert!(of_memory.seconds < predicted(108, 2 << 30).seconds);
+    }
+}
