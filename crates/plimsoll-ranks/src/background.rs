@@ -3,7 +3,6 @@
 //! Messages of an MPI library move on only while one of its functions is called, and one thread must call all of them. That thread is one of its own
 //! here. It takes commands, tests what is in flight, and hands finished segments back.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, TryRecvError};
@@ -11,6 +10,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crate::communicator::{Communicator, NodePlace, Tag, Transfer, check_rank};
+use crate::entries::Entries;
 use crate::error::RanksError;
 use crate::segment::Segment;
 use crate::watch::Watch;
@@ -54,9 +54,9 @@ struct BackgroundRank {
     commands: Sender<Command>,
     finished: Receiver<Finished>,
     /// The peers of segments that are in flight.
-    in_flight: BTreeMap<u64, usize>,
+    in_flight: Entries<u64, usize>,
     /// Segments that are no longer in flight and were not waited for.
-    ended: BTreeMap<u64, Segment>,
+    ended: Entries<u64, Segment>,
     next: u64,
     /// `true` while the rank waits, so that the thread need not leave it the processor.
     is_waiting: Arc<AtomicBool>,
@@ -118,8 +118,8 @@ pub(crate) fn in_background(
         patience,
         commands,
         finished,
-        in_flight: BTreeMap::new(),
-        ended: BTreeMap::new(),
+        in_flight: Entries::default(),
+        ended: Entries::default(),
         next: 0,
         is_waiting,
         has_rested,
@@ -322,7 +322,7 @@ impl BackgroundRank {
     }
 
     fn is_known(&self, transfer: &Transfer) -> bool {
-        self.in_flight.contains_key(&transfer.0) || self.ended.contains_key(&transfer.0)
+        self.in_flight.contains(&transfer.0) || self.ended.contains(&transfer.0)
     }
 }
 
@@ -360,7 +360,7 @@ impl Communicator for BackgroundRank {
     fn is_done(&mut self, transfer: &Transfer) -> Result<bool, RanksError> {
         self.note_all()?;
         match self.is_known(transfer) {
-            true => Ok(self.ended.contains_key(&transfer.0)),
+            true => Ok(self.ended.contains(&transfer.0)),
             false => Err(RanksError::NoTransfer { rank: self.place.rank }),
         }
     }
@@ -376,7 +376,7 @@ impl Communicator for BackgroundRank {
             return Err(RanksError::NoTransfer { rank: self.place.rank });
         }
         let Some(peer) = transfers.first().map(|transfer| self.peer(transfer)) else { return Ok(()) };
-        self.wait_until(peer, |rank| transfers.iter().any(|transfer| rank.ended.contains_key(&transfer.0)))
+        self.wait_until(peer, |rank| transfers.iter().any(|transfer| rank.ended.contains(&transfer.0)))
     }
 
     fn rest(&mut self, pause: Duration) {

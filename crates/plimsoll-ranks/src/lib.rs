@@ -11,6 +11,7 @@
 #[cfg(any(unix, test))]
 mod background;
 mod communicator;
+mod entries;
 mod error;
 mod launch;
 #[cfg(unix)]

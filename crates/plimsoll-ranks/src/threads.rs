@@ -1,11 +1,12 @@
 //! Ranks within one process: one for a process that runs alone, and several threads for tests.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::communicator::{Communicator, NodePlace, Tag, Transfer, check_rank};
+use crate::entries::Entries;
 use crate::error::RanksError;
 use crate::segment::Segment;
 
@@ -25,7 +26,7 @@ struct Shared {
 
 #[derive(Default)]
 struct Mail {
-    messages: BTreeMap<Route, VecDeque<Segment>>,
+    messages: Entries<Route, VecDeque<Segment>>,
     /// The rank that has ended the job, and its status.
     aborted: Option<(usize, i32)>,
 }
@@ -50,7 +51,7 @@ pub struct ThreadRank {
     size: usize,
     shared: Arc<Shared>,
     /// By number, so that receivers of the same route are served in the order in which they were called.
-    in_flight: BTreeMap<u64, InFlight>,
+    in_flight: Entries<u64, InFlight>,
     next: u64,
     patience: Duration,
 }
@@ -62,7 +63,7 @@ pub fn thread_ranks(size: usize, patience: Duration) -> Vec<ThreadRank> {
         rank,
         size,
         shared: Arc::clone(&shared),
-        in_flight: BTreeMap::new(),
+        in_flight: Entries::default(),
         next: 0,
         patience,
     };
@@ -73,7 +74,7 @@ pub fn thread_ranks(size: usize, patience: Duration) -> Vec<ThreadRank> {
 pub fn alone() -> ThreadRank {
     let shared = Arc::new(Shared { mail: Mutex::default(), changed: Condvar::new() });
     // Messages to itself are there at once, or never.
-    ThreadRank { rank: 0, size: 1, shared, in_flight: BTreeMap::new(), next: 0, patience: Duration::ZERO }
+    ThreadRank { rank: 0, size: 1, shared, in_flight: Entries::default(), next: 0, patience: Duration::ZERO }
 }
 
 impl ThreadRank {
@@ -127,7 +128,7 @@ impl Communicator for ThreadRank {
     fn send(&mut self, to: usize, tag: Tag, segment: Segment) -> Result<Transfer, RanksError> {
         check_rank(to, self.size)?;
         let route = Route { from: self.rank, to, tag };
-        self.shared.lock().messages.entry(route).or_default().push_back(segment.clone());
+        self.shared.lock().messages.get_or_insert(route, VecDeque::new()).push_back(segment.clone());
         self.shared.changed.notify_all();
         Ok(self.begin(InFlight::Done(segment)))
     }

@@ -1,6 +1,5 @@
 //! A rank of MPI.
 
-use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::marker::PhantomData;
 use std::thread;
@@ -8,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::functions::{Functions, Handle, Status};
 use crate::communicator::{Communicator, NodePlace, Tag, Transfer, check_rank};
+use crate::entries::Entries;
 use crate::error::RanksError;
 use crate::launch::Launch;
 use crate::mpi_options::{LARGEST_MESSAGE, MpiOptions};
@@ -43,7 +43,7 @@ pub(super) struct MpiRank<H: Handle> {
     node: NodePlace,
     patience: Duration,
     largest_message: usize,
-    in_flight: BTreeMap<u64, InFlight<H>>,
+    in_flight: Entries<u64, InFlight<H>>,
     next: u64,
     /// `true` once communication has failed: the other ranks may wait for this one.
     has_failed: bool,
@@ -71,7 +71,7 @@ impl<H: Handle> MpiRank<H> {
             node: NodePlace { rank: 0, size: 1 },
             patience: options.patience,
             largest_message: options.largest_message.clamp(1, LARGEST_MESSAGE),
-            in_flight: BTreeMap::new(),
+            in_flight: Entries::default(),
             next: 0,
             has_failed: false,
             _thread: PhantomData,
@@ -164,12 +164,9 @@ impl<H: Handle> MpiRank<H> {
         let handles = self.functions.handles;
         let tag = c_int::from(tag.number());
         // From here on this communicator owns the segment, and leaks it rather than free it before MPI is done with it.
-        let in_flight = self.in_flight.entry(number).or_insert(InFlight {
-            segment,
-            peer,
-            is_received,
-            messages: Vec::new(),
-        });
+        let in_flight = self
+            .in_flight
+            .get_or_insert(number, InFlight { segment, peer, is_received, messages: Vec::new() });
         let bytes = in_flight.segment.bytes_mut();
         let (length, first) = (bytes.len(), bytes.as_mut_ptr());
         let mut at = 0;

@@ -1,6 +1,6 @@
 //! A rank whose long segments go through its card.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,6 +11,7 @@ use super::functions::{ID_BYTES, NcclLibrary, SUCCESS, UniqueId};
 use super::lanes::{LaneSizes, Lanes};
 use super::notice::{NOTICE_BYTES, Notice};
 use crate::communicator::{Communicator, NodePlace, Tag, Transfer, check_rank};
+use crate::entries::Entries;
 use crate::error::RanksError;
 use crate::segment::Segment;
 
@@ -54,10 +55,10 @@ pub(super) struct NcclRank {
     lanes: ManuallyDrop<Box<dyn Lanes>>,
     peers: Vec<Peer>,
     /// Two to each other rank: `2 · peer`, and `2 · peer + 1` from it; fewer after an error.
-    channels: BTreeMap<usize, Channel>,
+    channels: Entries<usize, Channel>,
     /// Notices on their way.
     notices: Vec<Transfer>,
-    in_flight: BTreeMap<u64, InFlight>,
+    in_flight: Entries<u64, InFlight>,
     next: u64,
     options: NcclOptions,
     /// `true` once communication has failed: the other ranks may wait for this one.
@@ -79,9 +80,9 @@ impl NcclRank {
             library,
             lanes: ManuallyDrop::new(lanes),
             peers: (0..size).map(|_| Peer::default()).collect(),
-            channels: BTreeMap::new(),
+            channels: Entries::default(),
             notices: Vec::new(),
-            in_flight: BTreeMap::new(),
+            in_flight: Entries::default(),
             next: 0,
             options,
             has_failed: false,
