@@ -13,11 +13,11 @@ use plimsoll_graph::{DType, Program, Window};
 use plimsoll_nn::{Network, NetworkName, Objective, Optimizer, Training};
 use plimsoll_plan::{Backend, Options};
 
-use crate::layers::{ALL, layer};
+use crate::layers::{ALL, Direction, layer};
 use crate::staged::normalised;
 
 /// Numbers of a line for instructions, and as many for passes: for a warp, and for a turn of each loop.
-const NUMBERS: usize = 6;
+const NUMBERS: usize = 8;
 
 /// Kernels whose counts are further from such sums are not in the table: their loops depend on more than shapes.
 const MOST_ERROR: f64 = 0.4;
@@ -52,6 +52,16 @@ fn convolutions(stored: DType) -> Vec<Case> {
             if stored != DType::F32 {
                 all.push(normalised(window, 1, extent, channels, outputs, stored));
             }
+        }
+    }
+    // Sums over several tiles, as of all large volumes.
+    for (window, extent) in [
+        (same, [8, 32, 32]),
+        (Window::point(), [16, 32, 32]),
+        (Window::same([1, 3, 3], [1; 3]), [16, 32, 32]),
+    ] {
+        for (channels, outputs) in [(&[64][..], 64), (&[128], 64)] {
+            all.push(layer(window, 1, extent, channels, outputs).case(&[Direction::Weights], stored, stored));
         }
     }
     // Results of f32, which logits are, and their gradients.
@@ -120,10 +130,14 @@ fn all_samples() -> BTreeMap<(String, String), Vec<Sample>> {
         let emulator = || Emulator::new(architecture(capability), Blocks::Ascending);
         let tiles: Vec<&str> = emulator().backend().tiles().collect();
         // Warp groups alone: the others are those of 8.0.
-        let tiles = tiles.iter().filter(|tile| capability < (9, 0) || tile.starts_with("warpgroup"));
-        for tile in tiles {
+        let own = |tile: &&&str| capability < (9, 0) || tile.starts_with("warpgroup");
+        for tile in tiles.iter().filter(own) {
             println!("{capability:?} {stored} {tile}");
-            let cases = convolutions(stored);
+            let mut cases = convolutions(stored);
+            if *tile != tiles[0] {
+                // Gradients of weights have one kind of tile.
+                cases.retain(|case| case.program.nodes.len() > 1);
+            }
             let with_tile = |backend: &CudaBackend| -> Arc<dyn Backend> {
                 let backend = backend.with_tile(tile).unwrap();
                 if stored == DType::F32 { backend.with_tf32_products().unwrap() } else { Arc::new(backend) }

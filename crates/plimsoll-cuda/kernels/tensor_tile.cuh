@@ -26,6 +26,9 @@ struct Tiling {
     u32 longer;       // box[2] % stride[2]
     u32 rows;         // of a tile
     u32 height;       // rows of a tile side by side along the height, as a power of two
+    u32 voxels;           // of a box
+    u32 reciprocal[2];    // 2^20 / box[1] and 2^20 / box[2], rounded up
+    u32 unused;
 };
 
 // The first place of a tile.
@@ -94,36 +97,41 @@ struct BoxStart {
         : d(tile.d * t.stride[0] + t.first[0]), h(tile.h * t.stride[1] + t.first[1]), w(tile.w * t.stride[2] + t.first[2]) {}
 };
 
-// Calls `of` with the address, the voxel, and whether there is such a voxel, for each piece of a row of a box's voxels that this lane stages: always the
-// same one of the two pieces of a voxel.
-template <class Layout, class F>
-__device__ __forceinline__ void for_each_piece_of_row(u32 box, const Tiling& t, u32 sample, const BoxStart& first, u32 d, u32 h, F of) {
-    const u32 lane = threadIdx.x % 32, half = lane % 2;
-    const u32 from_d = first.d + d, from_h = first.h + h;
-    const bool row_there = from_d < t.input[0] && from_h < t.input[1];
-    const u32 row = ((sample * t.input[0] + from_d) * t.input[1] + from_h) * t.input[2];
-    const u32 place = (d * t.box[1] + h) * t.box[2];
-#pragma unroll 1
-    for (u32 i = lane; i < t.box[2] * 2; i += 32) {
-        const u32 from_w = first.w + voxel_at(t, i / 2);
-        of(Layout::at(box, place + i / 2, half), row + from_w, row_there && from_w < t.input[2]);
-    }
-}
+// A place of a box that a thread stages: all threads of a block of four warps take part, two for a voxel, each always with the same of its two pieces.
+struct StagedPlace {
+    u32 place, d, h, w;
 
-// The same for all pieces of a box that this thread stages. All threads of a block of four warps take part, a warp for each row of voxels; a
-// thread has the same channels of all its voxels.
+    // A box has fewer than 1024 voxels, so that quotients by reciprocals are exact.
+    __device__ __forceinline__ StagedPlace(const Tiling& t, u32 place) : place(place) {
+        const u32 row = place * t.reciprocal[1] >> 20;
+        w = place - row * t.box[2];
+        d = row * t.reciprocal[0] >> 20;
+        h = row - d * t.box[1];
+    }
+
+    __device__ __forceinline__ static u32 first() {
+        return threadIdx.x / 2;
+    }
+
+    // Places from one that a thread stages to its next.
+    static const u32 STEP = BLOCK / 2;
+
+    // Calls `of` with the address, the voxel, and whether there is such a voxel, for the piece of this thread.
+    template <class Layout, class F>
+    __device__ __forceinline__ void stage(u32 box, const Tiling& t, u32 sample, const BoxStart& first, F of) const {
+        const u32 from_d = first.d + d, from_h = first.h + h, from_w = first.w + voxel_at(t, w);
+        const bool there = from_d < t.input[0] && from_h < t.input[1] && from_w < t.input[2];
+        of(Layout::at(box, place, threadIdx.x % 2), ((sample * t.input[0] + from_d) * t.input[1] + from_h) * t.input[2] + from_w, there);
+    }
+};
+
+// Does so for all pieces of a box that this thread stages.
 template <class Layout, class F>
 __device__ __forceinline__ void for_each_piece(u32 box, const Tiling& t, const Tile& tile, F of) {
-    const BoxStart first(t, tile);
-    u32 d = 0, h = threadIdx.x / 32;
+    const BoxStart start(t, tile);
 #pragma unroll 1
-    for (;; h += BLOCK / 32) {
-        while (h >= t.box[1]) {
-            h -= t.box[1];
-            d++;
-        }
-        if (d >= t.box[0]) return;
-        for_each_piece_of_row<Layout>(box, t, tile.sample, first, d, h, of);
+    for (u32 place = StagedPlace::first(); place < t.voxels; place += StagedPlace::STEP) {
+        StagedPlace(t, place).stage<Layout>(box, t, tile.sample, start, of);
     }
 }
 

@@ -90,8 +90,8 @@ __device__ __forceinline__ void warpgroup_conv(const TensorConv& p) {
 
     const u32 taps = t.taps[0] * t.taps[1] * t.taps[2], steps = (taps + TAPS_AT_ONCE - 1) / TAPS_AT_ONCE;
     const uint4* packed = p.weights + (u64)blockIdx.y * p.chunks * taps * (TAP_BYTES / 16);
-    // Each warp has every fourth row of a box; of the next one it stages so many in each step.
-    const u32 rows = t.box[0] * t.box[1], share = ((rows + 3) / 4 + steps - 1) / steps;
+    // Of the next box a thread stages so many pieces in each step.
+    const u32 pieces = (t.voxels * 2 + BLOCK - 1) / BLOCK, share = (pieces + steps - 1) / steps;
     const BoxStart start(t, tile);
     u32 source = 0, channel = 0;
     if (p.chunks > 0) {
@@ -105,7 +105,7 @@ __device__ __forceinline__ void warpgroup_conv(const TensorConv& p) {
         const u32 box = shared_address(boxes[chunk % 2]), next_box = shared_address(boxes[(chunk + 1) % 2]);
         const bool last = chunk + 1 == p.chunks;
         Taps walk;
-        u32 row = warp;
+        u32 place = StagedPlace::first();
 #pragma unroll 1
         for (u32 step = 0; step < steps; step++) {
             // All that this step multiplies is there for everyone, and what the step before has multiplied is no longer needed.
@@ -136,8 +136,9 @@ __device__ __forceinline__ void warpgroup_conv(const TensorConv& p) {
             if (!last) {
                 const H* x = (const H*)p.sources.maps[source];
                 const u32 channels = p.sources.channels[source], own = channel + threadIdx.x % 2 * PIECE<H>;
-                for (u32 i = 0; i < share && row < rows; i++, row += BLOCK / 32) {
-                    for_each_piece_of_row<Planes>(next_box, t, tile.sample, start, row / t.box[1], row % t.box[1], [&](u32 at, u32 voxel, bool there) {
+#pragma unroll 1
+                for (u32 i = 0; i < share && place < t.voxels; i++, place += StagedPlace::STEP) {
+                    StagedPlace(t, place).stage<Planes>(next_box, t, tile.sample, start, [&](u32 at, u32 voxel, bool there) {
                         stage_piece(at, x, voxel, channels, own, there);
                     });
                 }

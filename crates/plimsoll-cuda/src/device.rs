@@ -29,7 +29,7 @@ pub struct Launch {
 }
 
 /// Loops of a kernel whose turns are counted.
-pub(crate) const LOOPS: usize = 5;
+pub(crate) const LOOPS: usize = 7;
 
 /// The effort of a launch, which its predicted time follows from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

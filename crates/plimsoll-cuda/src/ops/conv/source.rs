@@ -6,7 +6,7 @@ use plimsoll_plan::Unsupported;
 
 use super::MOST_SOURCES;
 use super::tiling::channels_of_chunk;
-use crate::lower::{Context, Operand, Stretch, address_or_null};
+use crate::lower::{Context, Operand, PACK_BYTES, Stretch, address_or_null};
 use crate::ops::NormAct;
 
 /// Channels of a piece that a thread stages and normalises at once.
@@ -53,11 +53,36 @@ pub(super) struct SourceParameters {
     is_wide: [u32; MOST_SOURCES],
 }
 
-/// Chunks of channels that threads change when they have staged them, or while they do: those of sources that are normalised, and of f32 that is rounded.
-pub(super) fn finished_chunks(sources: &[Source<'_>], multiplied: DType) -> usize {
-    let is_finished = |source: &&Source<'_>| source.norm.is_some() || source.map.info.dtype == DType::F32;
-    let own = |source: &Source<'_>| source.map.info.shape.channels().div_ceil(channels_of_chunk(multiplied));
-    sources.iter().filter(is_finished).map(own).sum()
+/// Chunks of the channels of sources, by what threads do with them.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Chunks {
+    /// Copied in pieces of 16 bytes.
+    pub(super) copied: usize,
+    /// Staged number by number: channels that are no whole pieces, and f32 that is rounded.
+    pub(super) by_number: usize,
+    /// Changed once they are staged: normalised, or rounded to tf32.
+    pub(super) changed: usize,
+}
+
+impl Chunks {
+    pub(super) fn new(sources: &[Source<'_>], multiplied: DType) -> Chunks {
+        let mut all = Chunks::default();
+        for source in sources {
+            let channels = source.map.info.shape.channels();
+            let own = channels.div_ceil(channels_of_chunk(multiplied));
+            let is_copied = source.map.info.dtype == multiplied
+                && (channels * multiplied.bytes()).is_multiple_of(PACK_BYTES);
+            *(if is_copied { &mut all.copied } else { &mut all.by_number }) += own;
+            if source.norm.is_some() || multiplied == DType::F32 {
+                all.changed += own;
+            }
+        }
+        all
+    }
+
+    pub(super) fn count(self) -> usize {
+        self.copied + self.by_number
+    }
 }
 
 /// Returns the parameters that describe sources to kernels which multiply numbers of `multiplied`, and the memory that they read.

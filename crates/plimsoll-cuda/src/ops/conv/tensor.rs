@@ -7,7 +7,7 @@ use plimsoll_plan::Unsupported;
 
 use super::WARPS;
 use super::packing::{MultipliedBy, Weights, pack};
-use super::source::{Source, SourceParameters, finished_chunks, parameters};
+use super::source::{Chunks, Source, SourceParameters, parameters};
 use super::tiling::{Axis, CHUNK, MULTIPROCESSORS, ROW, Tiling, chunks};
 use crate::Architecture;
 use crate::architecture::Generation;
@@ -193,9 +193,9 @@ struct Operands<'a> {
     y: &'a Operand<'a>,
 }
 
-/// The effort of some blocks of a tile. Loops: over chunks, over pieces that are staged and that are changed afterwards, and over the taps of chunks, of which warp
-/// groups take several at once.
-fn effort(tile: &Tile, tiling: &Tiling, blocks: usize, [chunks, finished]: [usize; 2]) -> Effort {
+/// The effort of some blocks of a tile. Loops: over chunks, over pieces that are copied and that are changed afterwards, over the taps of chunks, of which warp
+/// groups take several at once, over pieces that are staged number by number, and over rows of taps.
+fn effort(tile: &Tile, tiling: &Tiling, blocks: usize, chunks: Chunks) -> Effort {
     let turns = |factors: &[usize]| product(&[&[blocks], factors].concat());
     let steps = match tile.by {
         MultipliedBy::Warps => tiling.taps(),
@@ -203,13 +203,15 @@ fn effort(tile: &Tile, tiling: &Tiling, blocks: usize, [chunks, finished]: [usiz
     };
     let staged = tiling.staging_turns();
     let loops = [
-        turns(&[WARPS, chunks]),
-        turns(&[chunks, staged]),
-        turns(&[finished, staged]),
-        turns(&[WARPS, chunks, steps]),
+        turns(&[WARPS, chunks.count()]),
+        turns(&[chunks.copied, staged]),
+        turns(&[chunks.changed, staged]),
+        turns(&[WARPS, chunks.count(), steps]),
+        turns(&[chunks.by_number, staged]),
+        turns(&[WARPS, chunks.count(), tiling.tap_rows()]),
         0,
     ];
-    let flops = turns(&[2, tile.rows * ROW, tile.columns, CHUNK * chunks, tiling.taps()]);
+    let flops = turns(&[2, tile.rows * ROW, tile.columns, CHUNK * chunks.count(), tiling.taps()]);
     match tile.by {
         MultipliedBy::Warps => Effort { loops, tensor_flops: flops, ..Effort::default() },
         MultipliedBy::WarpGroups => Effort { loops, group_flops: flops, ..Effort::default() },
@@ -258,8 +260,8 @@ fn launch(cx: &Context<'_>, of: &Operands<'_>, parts: &[Part]) -> Result<Option<
             &[of.y.at],
         )?;
         let blocks = blocks.saturating_mul(columns);
-        let finished = if empty { 0 } else { finished_chunks(of.sources, dtype) };
-        work.effort(effort(tile, &tiling, blocks, [chunks, finished]));
+        let chunks = if empty { Chunks::default() } else { Chunks::new(of.sources, dtype) };
+        work.effort(effort(tile, &tiling, blocks, chunks));
     }
     Ok(Some(work))
 }

@@ -6,12 +6,12 @@ use plimsoll_graph::ops::ConvWeightGrad;
 use plimsoll_plan::Unsupported;
 
 use super::WARPS;
-use super::source::{Source, SourceParameters, finished_chunks, parameters};
+use super::source::{Chunks, Source, SourceParameters, parameters};
 use super::tiling::{Axis, CHUNK, ROW, Tiling, VOXEL_BYTES, chunks};
 use crate::Architecture;
 use crate::architecture::Generation;
 use crate::device::{Effort, WARP};
-use crate::lower::{Context, Work, product};
+use crate::lower::{Context, PACK_BYTES, Work, product};
 use crate::ops::sums::sum_few_parts;
 
 /// Columns of a block, `COLUMNS` of the kernel.
@@ -25,9 +25,6 @@ const STAGE_BYTES: usize = 24_576;
 
 /// Rows of places that a warp multiplies at once.
 const ROWS_OF_STEP: usize = 2;
-
-/// Bytes that a thread stages at once.
-const PIECE_BYTES: usize = 16;
 
 /// Rows of tiles, the best first.
 const ROWS: [usize; 3] = [16, 8, 4];
@@ -79,8 +76,8 @@ fn choose(cx: &Context<'_>, axes: &[Axis; 3], dtype: DType) -> Option<Tiling> {
     ROWS.into_iter().find_map(of_rows)
 }
 
-/// The gradient; nothing if no tiles fit. Loops of the kernel: over tiles, over pieces that are staged and that are changed afterwards, over two rows of places at
-/// once, and over the taps of these.
+/// The gradient; nothing if no tiles fit. Loops of the kernel: over tiles, over pieces that are copied and that are changed afterwards, over the taps of two rows of places at
+/// once, over pieces that are staged number by number, over these rows, and over the taps whose sums are stored.
 ///
 /// # Errors
 /// Returns the errors of the plain kernels.
@@ -138,20 +135,24 @@ pub(super) fn conv_weight_grad(
     };
     let grid = [cx.count(&[blocks])?, rows];
     work.blocks(format!("tensor_weight_grad_{multiplied}"), grid, &parameters, &reads, &[sums])?;
-    let by_block = [tiles, column_blocks, tap_blocks];
-    let boxes = [chunks, finished_chunks(from, multiplied)].map(|chunks| chunks * tiling.staging_turns());
-    // A warp stages as many pieces of places at once as it has lanes.
-    let pieces = tiling.rows() * ROW * COLUMNS * multiplied.bytes() / PIECE_BYTES;
-    let places = [1, finished_chunks(std::slice::from_ref(of_result), multiplied).min(1)];
-    let places = places.map(|staged| staged * chunks * pieces.div_ceil(WARP as usize));
-    let turns = |factor: usize| product(&[&by_block[..], &[factor]].concat());
+    let turns = |factor: usize| product(&[tiles, column_blocks, tap_blocks, factor]);
+    // A warp stages as many pieces of places at once as it has lanes, for each chunk of the sources again.
+    let pieces = tiling.rows() * ROW * COLUMNS * multiplied.bytes() / PACK_BYTES;
+    let of_places = Chunks::new(std::slice::from_ref(of_result), multiplied);
+    let of_boxes = Chunks::new(from, multiplied);
+    let staged = |of: fn(&Chunks) -> usize| {
+        let places = of(&of_places).min(1) * chunks * pieces.div_ceil(WARP as usize);
+        turns(of(&of_boxes) * tiling.staging_turns() + places)
+    };
     let steps = chunks * tiling.rows() / ROWS_OF_STEP;
     let loops = [
         turns(WARPS * chunks),
-        turns(boxes[0] + places[0]),
-        turns(boxes[1] + places[1]),
-        turns(steps * tap_warps),
+        staged(|chunks| chunks.copied),
+        staged(|chunks| chunks.changed),
         product(&[tiles, column_blocks, steps, taps]),
+        staged(|chunks| chunks.by_number),
+        turns(steps * tap_warps),
+        product(&[blocks, chunks, column_blocks, taps, WARPS / tap_warps]),
     ];
     let tensor_flops =
         product(&[2, tiles, column_blocks, tiling.rows() * ROW, CHUNK * COLUMNS, chunks, taps]);

@@ -51,6 +51,9 @@ pub(super) struct Tiling {
     longer: u32,
     rows: u32,
     height: u32,
+    voxels: u32,
+    reciprocal: [u32; 2],
+    unused: u32,
 }
 
 impl Tiling {
@@ -63,6 +66,8 @@ impl Tiling {
             (tile[axis] - 1).saturating_mul(stride).saturating_add(taps)
         };
         let extent = [boxed(0), boxed(1), boxed(2)];
+        // A box without voxels, where no tap meets a place, is not staged.
+        let counted = extent.map(|extent| extent.max(1));
         for (axis, of) in axes.iter().enumerate() {
             // No coordinate is further from zero than that.
             let furthest = of.places.next_multiple_of(tile[axis]).saturating_mul(of.stride);
@@ -89,6 +94,9 @@ impl Tiling {
             longer: extent[2] % stride[2],
             rows: rows as u32,
             height,
+            voxels: cx.count(&extent.map(|extent| extent as usize)).ok()?,
+            reciprocal: [counted[1], counted[2]].map(|extent| RECIPROCAL_OF.div_ceil(extent) as u32),
+            unused: 0,
         })
     }
 
@@ -108,10 +116,9 @@ impl Tiling {
         self.tiles.iter().fold(1, |product, tiles| product.saturating_mul(*tiles as usize))
     }
 
-    /// Turns of the loop in which warps stage a box: a warp stages a row of voxels, two pieces of each, with as many pieces at once as it has lanes.
+    /// Turns of the loop in which warps stage a box: two pieces of each voxel, as many at once as a warp has lanes.
     pub(super) fn staging_turns(&self) -> usize {
-        let [depth, height, width] = self.extent.map(|extent| extent as usize);
-        depth.saturating_mul(height).saturating_mul((2 * width).div_ceil(WARP as usize))
+        self.voxels().saturating_mul(2).div_ceil(WARP as usize)
     }
 
     pub(super) fn rows(&self) -> usize {
@@ -121,6 +128,11 @@ impl Tiling {
     /// Returns `true` if the rows of each eight in succession lie equally far apart, as warp groups multiply them: along the height, or along the depth.
     pub(super) fn rows_are_matrices(&self) -> bool {
         self.height == 0 || self.height >= 3
+    }
+
+    /// Rows of taps along the width.
+    pub(super) fn tap_rows(&self) -> usize {
+        self.taps[0] as usize * self.taps[1] as usize
     }
 
     /// Taps of all axes.
@@ -133,6 +145,9 @@ impl Tiling {
 pub(super) fn channels_of_chunk(dtype: DType) -> usize {
     VOXEL_BYTES / dtype.bytes()
 }
+
+/// The number that reciprocals of extents are of: products with the places of a box, of which there are fewer than 1024, fit 32 bits.
+const RECIPROCAL_OF: usize = 1 << 20;
 
 /// Parts of the channels of sources that are staged at once: a chunk is of one of them.
 pub(super) fn chunks(channels: &[u32], dtype: DType) -> usize {
