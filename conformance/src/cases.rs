@@ -10,6 +10,7 @@ mod pooling;
 mod processors;
 mod resample;
 mod tokens;
+mod transformers;
 
 pub use convolutions::{
     convolutions, convolutions_of_rows, depthwise, dilated, grouped, transposed, upsampling,

@@ -100,7 +100,10 @@ fn is_free(op: &Op, operand: usize, operands: usize, change: Change) -> bool {
             | Op::ResponseNorm(_)
             | Op::Prelu(_)
             | Op::AddPositions(_)
-            | Op::AddPositionsGrad(_),
+            | Op::AddPositionsGrad(_)
+            | Op::ChannelScale(_)
+            | Op::DepthToSpace(_)
+            | Op::DepthToSpaceGrad(_),
             0,
             DType,
         ) => true,
@@ -110,6 +113,10 @@ fn is_free(op: &Op, operand: usize, operands: usize, change: Change) -> bool {
         (Op::VoxelGate(_), 0, Extent(1)) | (Op::Prelu(_), 0, Extent(_)) => true,
         // The same vectors of positions for any number of samples.
         (Op::AddPositions(_), 0, Extent(0)) => true,
+        // The factors say nothing of the extent, nor one for all of the channels.
+        (Op::ChannelScale(_), 0, Extent(0 | 2..=4)) => true,
+        (Op::ChannelScale(scale), 0, Extent(1)) => scale.shared,
+        (Op::DepthToSpace(_), 0, Extent(0 | 2..=4)) => true,
         (Op::MaxPoolGrad(_), 1, Extent(2..=4)) => true,
         (Op::GlobalMeanGrad(_), 0, Extent(axis)) => axis < 2,
         // The statistics of a batch are alike for all its samples.

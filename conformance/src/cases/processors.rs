@@ -6,16 +6,19 @@ use plimsoll_graph::ops::{
 };
 use plimsoll_graph::{DType, Kind, Shape};
 
+use super::transformers::transformers;
 use super::{EXTENTS, Writer};
 use crate::Case;
 
-/// Planes of zeroes in front, response normalisation, learned slopes, gates of voxels, and embeddings of positions, each with its gradient.
+/// Planes of zeroes in front, response normalisation, learned slopes, gates of voxels, embeddings of positions, and parts of transformers, each
+/// with its gradient.
 pub fn of_processors(precision: DType) -> Vec<Case> {
     let mut cases = padded(precision);
     cases.extend(responses(precision));
     cases.extend(slopes(precision));
     cases.extend(voxel_gates(precision));
     cases.extend(positions(precision));
+    cases.extend(transformers(precision));
     cases
 }
 

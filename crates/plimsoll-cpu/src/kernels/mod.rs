@@ -1,8 +1,10 @@
 //! The kernels.
 
 pub(crate) mod attention;
+pub(crate) mod channel_scale;
 mod chunk;
 pub(crate) mod cross_group;
+pub(crate) mod depth_to_space;
 pub(crate) mod dot;
 pub(crate) mod dropout;
 mod f23;
@@ -27,6 +29,7 @@ pub(crate) mod sample_drop;
 pub(crate) mod space_to_depth;
 pub(crate) mod structure;
 pub(crate) mod sum_parts;
+pub(crate) mod swiglu;
 pub(crate) mod tap_conv;
 pub(crate) mod token_norm;
 pub(crate) mod transpose_weights;

@@ -1,8 +1,9 @@
 //! Ops that have kernels for processors alone. A plan refuses a network with one of them.
 
 use plimsoll_graph::ops::{
-    AddPositions, AddPositionsGrad, PadFront, PadFrontGrad, Prelu, PreluGrad, ResponseNorm, ResponseNormGrad,
-    VoxelGate, VoxelGateGrad,
+    AddPositions, AddPositionsGrad, ChannelScale, ChannelScaleGrad, DepthToSpace, DepthToSpaceGrad, PadFront,
+    PadFrontGrad, Prelu, PreluGrad, ResponseNorm, ResponseNormGrad, RotaryAttention, RotaryAttentionGrad,
+    SwiGlu, SwiGluGrad, VoxelGate, VoxelGateGrad,
 };
 use plimsoll_plan::Unsupported;
 
@@ -26,12 +27,20 @@ macro_rules! refuse {
 refuse!(
     AddPositions,
     AddPositionsGrad,
+    ChannelScale,
+    ChannelScaleGrad,
+    DepthToSpace,
+    DepthToSpaceGrad,
     PadFront,
     PadFrontGrad,
     Prelu,
     PreluGrad,
     ResponseNorm,
     ResponseNormGrad,
+    RotaryAttention,
+    RotaryAttentionGrad,
+    SwiGlu,
+    SwiGluGrad,
     VoxelGate,
     VoxelGateGrad
 );

@@ -47,10 +47,12 @@ ops! { $
     accumulate: Accumulate;
     add: Add;
     avg_pool: AvgPool, AvgPoolGrad;
+    channel_scale: ChannelScale, ChannelScaleGrad;
     channel_sum: ChannelSum;
     conv: Conv;
     conv_transpose: ConvTranspose;
     conv_weight_grad: ConvWeightGrad;
+    depth_to_space: DepthToSpace, DepthToSpaceGrad;
     downsample_labels: DownsampleLabels;
     dropout: Dropout;
     elu: Elu, EluGrad;
@@ -76,6 +78,7 @@ ops! { $
     prelu: Prelu, PreluGrad;
     regions: RegionCounts, RegionLossGrad, RegionStats;
     response_norm: ResponseNorm, ResponseNormGrad;
+    rotary_attention: RotaryAttention, RotaryAttentionGrad;
     running: NormFromRunning, RunningFactors, RunningUpdate;
     sample_drop: SampleDrop;
     sigmoid: Sigmoid, SigmoidGrad;
@@ -84,6 +87,7 @@ ops! { $
     structure: BoundaryL1, BoundaryL1Grad, DistanceLoss, DistanceLossGrad, MeanPool, MeanPoolGrad,
         PredictedDistance, Probabilities, ProbabilitiesGrad;
     subpixel: Subpixel, SubpixelGrad;
+    swiglu: SwiGlu, SwiGluGrad;
     token_norm: TokenNorm, TokenNormGrad;
     upsample: Upsample2, Upsample2Grad;
     voxel_gate: VoxelGate, VoxelGateGrad;
@@ -102,6 +106,7 @@ pub use norm_stats::{Over, SharedPlanes};
 pub use optimizer::{NormUse, RATES};
 pub use regions::{Regions, is_of_regions};
 pub use response_norm::{ChannelSums, Response, SampleResponse};
+pub use rotary_attention::{MOST_ATTENDING, RotaryPairs};
 pub use structure::{DistanceTerm, SurfaceForm};
 pub use window_attention::{
     AttentionWindows, MOST_WINDOW_TOKENS, OTHER_REGION, RelativePositions, WindowToken,

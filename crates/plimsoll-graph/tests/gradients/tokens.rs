@@ -1,8 +1,9 @@
 //! Gradients of ops on tokens.
 
 use plimsoll_graph::ops::{
-    AddPositions, AvgPoolGrad, CompositeLoss, Conv, Gelu, Loss, NOISE, PadFront, Prelu, ResponseNorm,
-    SampleDrop, Sigmoid, SpaceToDepth, TokenNorm, VoxelGate, WindowAttention,
+    AddPositions, AvgPoolGrad, ChannelScale, CompositeLoss, Conv, DepthToSpace, Gelu, Loss, NOISE, PadFront,
+    Prelu, ResponseNorm, RotaryAttention, SampleDrop, Sigmoid, SpaceToDepth, SwiGlu, TokenNorm, VoxelGate,
+    WindowAttention,
 };
 use plimsoll_graph::{DType, Kind, Op, Program, Shape, TensorId, Window};
 
@@ -144,4 +145,51 @@ fn attention_in_windows() {
         });
         check(program, loss, 2);
     }
+}
+
+/// A convolution of one voxel, to as many channels.
+fn mixed(p: &mut Program, name: &str, x: TensorId, channels: [usize; 2]) -> TensorId {
+    let weights = p.parameter(name, Shape(vec![channels[1], channels[0], 1, 1, 1]), Kind::Weights);
+    p.push_one(Conv::new(Window::point(), false, DType::F32), &[x, weights]).unwrap()
+}
+
+#[test]
+fn attention_with_rotary_positions() {
+    for (heads, extent) in [(1, [2, 3, 2]), (2, [1, 2, 5])] {
+        let (program, loss) = loss_of(2, 12, extent, |p, x| {
+            let operands = ["q", "k", "v"].map(|name| mixed(p, name, x, [12, 12]));
+            p.push(RotaryAttention { heads }, &operands).unwrap()[0]
+        });
+        check(program, loss, 2);
+    }
+}
+
+#[test]
+fn gated_linear_units() {
+    let (program, loss) = loss_of(2, 5, [2, 3, 4], |p, x| {
+        let operands = ["gate", "values"].map(|name| mixed(p, name, x, [5, 5]));
+        p.push_one(SwiGlu, &operands).unwrap()
+    });
+    check(program, loss, 2);
+}
+
+#[test]
+fn factors_of_channels_and_one_for_all() {
+    for (shared, count) in [(false, 5), (true, 1)] {
+        let (program, loss) = loss_of(2, 5, [2, 3, 4], |p, x| {
+            let factors = p.parameter("factors", Shape(vec![count]), Kind::Channels);
+            p.push_one(ChannelScale { shared }, &[x, factors]).unwrap()
+        });
+        check(program, loss, 2);
+    }
+}
+
+#[test]
+fn channels_spread_over_voxels() {
+    let (program, loss) = loss_of(2, 5, [2, 3, 4], |p, x| {
+        let parts = mixed(p, "parts", x, [5, 12]);
+        let shift = p.parameter("shift", Shape(vec![3]), Kind::Channels);
+        p.push_one(DepthToSpace { block: [1, 2, 2] }, &[parts, shift]).unwrap()
+    });
+    check(program, loss, 2);
 }

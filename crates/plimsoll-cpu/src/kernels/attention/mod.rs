@@ -8,6 +8,7 @@
 mod backward;
 mod forward;
 mod products;
+pub(crate) mod rotary;
 
 use plimsoll_parallel::{each, pairs};
 use std::ops::Range;
