@@ -19,8 +19,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 parser = argparse.ArgumentParser()
-parser.add_argument("--net", choices=["dynunet", "plain", "resenc", "segresnet", "swinunetr", "unetr", "mednext", "attentionunet", "stunet", "seresnext50"], default="dynunet")
-parser.add_argument("--features", help="channels of each stage; of a SegResNet or MedNeXt those of the finest, of a SwinUNETR or UNETR its feature size; a UNETR takes --size 96; of a STU-Net PyTorch needs its authors' file")
+parser.add_argument("--net", choices=["dynunet", "plain", "resenc", "segresnet", "swinunetr", "unetr", "mednext", "attentionunet", "stunet", "primus", "seresnext50"], default="dynunet")
+parser.add_argument("--features", help="channels of each stage; of a SegResNet or MedNeXt those of the finest, of a SwinUNETR or UNETR its feature size; of a Primus its tokens'; a UNETR or Primus takes --size 96; of a STU-Net PyTorch needs its authors' file")
 parser.add_argument("--size", default="64", help="edge of the patch, or depth,height,width")
 parser.add_argument("--steps", type=int, default=5)
 parser.add_argument("--arena", help="what ours may take; values are recomputed instead of held")

@@ -1,4 +1,4 @@
-"""One training step of MONAI's DynUNet, SegResNet, SwinUNETR, UNETR, AttentionUnet or small MedNeXt, of nnU-Net's PlainConvUNet or ResidualEncoderUNet, of small STU-Net, or of timm's SE-ResNeXt50 in PyTorch: seconds and peak resident memory, as a line of JSON.
+"""One training step of MONAI's DynUNet, SegResNet, SwinUNETR, UNETR, AttentionUnet or small MedNeXt, of nnU-Net's PlainConvUNet or ResidualEncoderUNet, of small STU-Net, of small Primus, or of timm's SE-ResNeXt50 in PyTorch: seconds and peak resident memory, as a line of JSON.
 
     python benches/step/pytorch_step.py --size 64 [--net plain] [--features 32,64,128,256] [--precision bf16] [--checkpoint] [--compile]
 
@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 import torch
+from dynamic_network_architectures.architectures.primus import Primus
 from dynamic_network_architectures.architectures.unet import PlainConvUNet, ResidualEncoderUNet
 from dynamic_network_architectures.building_blocks.residual import BasicBlockD
 from dynamic_network_architectures.building_blocks.simple_conv_blocks import StackedConvBlocks
@@ -26,9 +27,9 @@ from monai.networks.blocks.mednext_block import MedNeXtBlock
 from monai.networks.nets import UNETR, AttentionUnet, DynUNet, MedNeXt, SegResNet, SwinUNETR
 from torch.utils.checkpoint import checkpoint
 
-STAGES = {"dynunet": 5, "plain": 6, "resenc": 6, "segresnet": 1, "swinunetr": 1, "unetr": 1, "mednext": 1, "attentionunet": 5, "stunet": 6, "seresnext50": 4}
-FIRST = {"segresnet": 16, "swinunetr": 24, "unetr": 16, "attentionunet": 16, "stunet": 16}
-MOST = {"stunet": 256}
+STAGES = {"dynunet": 5, "plain": 6, "resenc": 6, "segresnet": 1, "swinunetr": 1, "unetr": 1, "mednext": 1, "attentionunet": 5, "stunet": 6, "primus": 1, "seresnext50": 4}
+FIRST = {"segresnet": 16, "swinunetr": 24, "unetr": 16, "attentionunet": 16, "stunet": 16, "primus": 396}
+MOST = {"stunet": 256, "primus": 396}
 
 
 def numbers(text):
@@ -128,6 +129,11 @@ def stunet(features):
     return trainers(os.environ["STUNET"]).STUNet(1, 2, [1] * stages, features, [[2] * 3] * (stages - 1), [[3] * 3] * stages)
 
 
+def primus(features):
+    """The small one as nnU-Net's trainers build it, with heads of 66 channels."""
+    return Primus(1, features[0], (8, 8, 8), 2, 12, features[0] // 66, patch, drop_path_rate=0.2, scale_attn_inner=True, init_values=0.1)
+
+
 def loss_of_heads(logits, label):
     """Dice and cross-entropy of each head except the coarsest, each weighted half of the next finer one."""
     if args.net == "seresnext50":
@@ -180,6 +186,7 @@ networks = {
     "mednext": mednext,
     "attentionunet": attentionunet,
     "stunet": stunet,
+    "primus": primus,
     "seresnext50": seresnext50,
 }
 patch = args.size * 3 if len(args.size) == 1 else args.size

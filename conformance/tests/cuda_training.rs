@@ -198,7 +198,7 @@ fn networks_of_full_size_can_be_planned_without_a_card() {
         let missing = match name {
             NetworkName::MedNeXt => Some("pad_front"),
             NetworkName::AttentionUnet => Some("voxel_gate"),
-            NetworkName::Unetr => Some("add_positions"),
+            NetworkName::Unetr | NetworkName::Primus => Some("add_positions"),
             _ => None,
         };
         if let Some(missing) = missing {

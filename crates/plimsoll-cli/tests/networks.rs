@@ -95,3 +95,54 @@ fn settings_that_a_unetr_cannot_have_are_refused_by_name() {
     let gpu = refusal(UNETR, &["--patch-size", "16,16,16", "--device", "sm_80", "--vram", "4GiB"]);
     assert!(gpu.contains("add_positions") && gpu.contains("--device"), "{gpu}");
 }
+
+const PRIMUS: &str = "[network]
+net = \"primus\"
+version = 2
+hidden_size = 12
+depths = [2]
+num_heads = [2]
+";
+
+#[test]
+fn a_primus_trains_predicts_and_is_read_as_it_was_written() {
+    let step = Step { patch: "16,16,16", ..Step::new(PRIMUS) };
+    trains_and_predicts(&step, "eva.pos_embed", &[1, 8, 12]);
+    let checkpoint = step.tiny.path("first/fold_0/checkpoint_final.safetensors");
+    let shape = |name: &str| tensor(&checkpoint, name).0.0;
+    assert_eq!(shape("mask_token"), [1, 1, 12]);
+    assert_eq!(shape("eva.blocks.1.attn.q_proj.weight"), [12, 12]);
+    assert_eq!(shape("down_projection.stem.blocks.0.conv1.conv.bias"), [32]);
+    assert_eq!(shape("up_projection.decode.2.weight")[2..], [2, 2, 2]);
+
+    // Weights of another depth, of another version, or cut short.
+    let start = |settings: &str, weights: &str| {
+        let other = Step { patch: "16,16,16", ..Step::new(settings) };
+        let arguments = other.arguments("other", &["--start", weights]);
+        run_error(&arguments.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    let weights = checkpoint.to_str().unwrap();
+    let deeper = start(&PRIMUS.replace("depths = [2]", "depths = [3]"), weights);
+    assert!(deeper.contains("eva.blocks.2.") && deeper.contains(weights), "{deeper}");
+    let version = start(&PRIMUS.replace("version = 2", "version = 1"), weights);
+    assert!(version.contains("down_projection.proj.weight"), "{version}");
+    let whole = std::fs::read(&checkpoint).unwrap();
+    let cut = step.tiny.path("cut.safetensors");
+    std::fs::write(&cut, &whole[..whole.len() / 2]).unwrap();
+    let cut = cut.to_str().unwrap();
+    assert!(start(PRIMUS, cut).contains(cut));
+}
+
+#[test]
+fn settings_that_a_primus_cannot_have_are_refused_by_name() {
+    let heads = refusal(&PRIMUS.replace("num_heads = [2]", "num_heads = [3]"), &[]);
+    assert!(heads.contains("`num_heads` is 3") && heads.contains("12 channels"), "{heads}");
+    let version = refusal(&PRIMUS.replace("version = 2", "version = 4"), &[]);
+    assert!(version.contains("`version` is 4") && version.contains("from 1 to 3"), "{version}");
+    let patch = refusal(PRIMUS, &["--patch-size", "16,20,16"]);
+    assert!(patch.contains("a multiple of [8, 8, 8]") && patch.contains("16 × 24 × 16"), "{patch}");
+    let slices = refusal(PRIMUS, &["--patch-size", "1,16,16"]);
+    assert!(slices.contains("slices"), "{slices}");
+    let gpu = refusal(PRIMUS, &["--patch-size", "16,16,16", "--device", "sm_80", "--vram", "4GiB"]);
+    assert!(gpu.contains("add_positions") && gpu.contains("--device"), "{gpu}");
+}

@@ -23,8 +23,8 @@ pub use groups::ParameterGroup;
 pub use networks::{
     Architecture, AttentionUnet, Classifies, Constant, Design, DynUNet, EncoderNames, Extents, ForwardMode,
     Head, MedNeXt, Merging, MeshActivation, MeshNet, MonaiUNet, Network, NetworkName, NetworkSettings,
-    NetworkSize, PlainConvUNet, ResidualEncoderUNet, SEResNeXt50, SegResNet, SegResNetDS, StemPool, StuNet,
-    SwinUnetr, UNet, UNetNorm, Unetr, UnknownNetwork, UpsampleMode, bounds,
+    NetworkSize, PlainConvUNet, Primus, ResidualEncoderUNet, SEResNeXt50, SegResNet, SegResNetDS, StemPool,
+    StuNet, SwinUnetr, UNet, UNetNorm, Unetr, UnknownNetwork, UpsampleMode, bounds,
 };
 pub use objective::{
     AppliesTo, Boundary, ClDice, HausdorffDt, MorphSkeleton, Objective, Otherwise, SkeletonRecall,

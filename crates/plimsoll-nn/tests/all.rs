@@ -11,6 +11,7 @@ mod monai_unet;
 mod objective;
 mod parameters;
 mod pickles;
+mod primus;
 mod pytorch;
 mod recomputation;
 mod residual;

@@ -141,7 +141,7 @@ pub const SETTING_LINES: &[SettingLine] = &[
     line("data", &[], "unit", Follows("as headers say"), "the unit that lengths in headers are in, whatever they say: \"µm\", \"mm\" or \"m\""),
 
     line("network", &[], "net", Is("\"plain\""), "\"plain\" or \"resenc\", nnU-Net's PlainConvUNet and ResidualEncoderUNet; \"dynunet\", \
-                                                  \"segresnet\", \"segresnetds\", \"swinunetr\", \"unetr\", \"mednext\" or \"attentionunet\", MONAI's; \"stunet\", STU-Net; \"meshnet\", dilated \
+                                                  \"segresnet\", \"segresnetds\", \"swinunetr\", \"unetr\", \"mednext\" or \"attentionunet\", MONAI's; \"stunet\", STU-Net; \"primus\", nnU-Net's Primus; \"meshnet\", dilated \
                                                   convolutions at the extent of the image; \"seresnext50\", SE-ResNeXt50 \
                                                   32×4d, which classifies images"),
     line("network", &[], "features", Follows("32, doubled from stage to stage to at most 320, of slices 512; 16, 32, 64, 128, 256 of attentionunet; of the size of stunet, 16 to 256"), "channels of each stage, the finest first, or of each layer, 16 (U-Nets, attentionunet, stunet, seresnext50, meshnet)"),
@@ -153,7 +153,8 @@ pub const SETTING_LINES: &[SettingLine] = &[
     line("network", &[], "encoder_blocks", Follows("1, 3, 4, 6, 6, ... of resenc; 1, 2, 2, 4 of segresnet and segresnetds; 2 of mednext and 1 of stunet, or of their size"), "residual blocks of each stage of the encoder, of stunet of both ways (resenc, segresnet, segresnetds, mednext, stunet)"),
     line("network", &[], "decoder_blocks", Follows("1 for each stage; 2 of mednext, or of its size"), "residual blocks of each stage of the decoder, which has none for the coarsest (segresnet, segresnetds, mednext)"),
     line("network", &[], "init_filters", Follows("16 of segresnet, 32 of segresnetds and mednext"), "channels of the finest stage, doubled from stage to stage (segresnet, segresnetds, mednext)"),
-    line("network", &[], "size", Follows("\"s\""), "the size of the paper, from which blocks, and expansions or features, follow: \"s\", \"b\", \"m\" or \"l\"; stunet has no \"m\" (mednext, stunet)"),
+    line("network", &[], "size", Follows("\"s\""), "the size of the paper, from which blocks, and expansions, features, or channels and heads, follow: \"s\", \"b\", \"m\" or \"l\"; stunet has no \"m\" (mednext, stunet, primus)"),
+    line("network", &[], "version", Follows("1"), "the version of the network: tokens come from one convolution (1), from residual blocks (2), or from these and their skips (3) (primus)"),
     line("network", &[], "kernel_size", Follows("3"), "extent of the depthwise kernels of mednext, or of the kernels of all stages, odd (mednext, attentionunet)"),
     line("network", &[], "encoder_expansion", Follows("2 for each stage, or of the size"), "channels inside of the blocks of each stage of the encoder, as a multiple of their input's (mednext)"),
     line("network", &[], "decoder_expansion", Follows("2 for each stage, or of the size"), "channels inside of the blocks of each stage of the decoder, which has none for the coarsest, as a multiple of their input's (mednext)"),
@@ -170,9 +171,9 @@ pub const SETTING_LINES: &[SettingLine] = &[
                                                                                                             training (U-Nets, segresnetds, mednext, stunet)"),
     line("network", &[], "dropout", Is("0.0"), "the probability with which an element of a convolution's or linear layer's result, a channel of segresnet's first or of meshnet's, or an element of the vector that seresnext50 classifies, is dropped while training (plain, dynunet, attentionunet, segresnet, swinunetr, unetr, meshnet, seresnext50)"),
     line("network", &[], "feature_size", Follows("24; 16 of unetr"), "channels behind the patch embedding, doubled from stage to stage, any that `num_heads` divide; of unetr those of the finest stage of its decoder (swinunetr, unetr)"),
-    line("network", &[], "hidden_size", Follows("768"), "channels of tokens (unetr)"),
-    line("network", &[], "depths", Follows("[2, 2, 2, 2]"), "transformer blocks of each of four stages (swinunetr)"),
-    line("network", &[], "num_heads", Follows("[3, 6, 12, 24]; [12] of unetr"), "heads of the attention of each stage, of unetr one number (swinunetr, unetr)"),
+    line("network", &[], "hidden_size", Follows("768 of unetr; of the size of primus, 396 to 1056"), "channels of tokens (unetr, primus)"),
+    line("network", &[], "depths", Follows("[2, 2, 2, 2]; of the size of primus, [12] to [24]"), "transformer blocks of each of four stages, of primus one number (swinunetr, primus)"),
+    line("network", &[], "num_heads", Follows("[3, 6, 12, 24]; [12] of unetr; of the size of primus, [6] to [16]"), "heads of the attention of each stage, of unetr and primus one number (swinunetr, unetr, primus)"),
     line("network", &[], "window_size", Follows("7"), "tokens of an attention window along each axis (swinunetr)"),
     line("network", &[], "qkv_bias", Follows("true; false of unetr"), "whether the layer that makes queries, keys and values has a bias (swinunetr, unetr)"),
     line("network", &[], "mlp_ratio", Follows("4.0"), "channels of a block's hidden layer, as a multiple of the block's channels (swinunetr, unetr)"),
@@ -182,7 +183,7 @@ pub const SETTING_LINES: &[SettingLine] = &[
     line("network", &[], "merging", Follows("\"merging\""), "the order in which patch merging reads: \"merging\" (MONAI from 1.5 on), \"merging-1.4\" (before) or \"mergingv2\" (swinunetr)"),
     line("network", &[], "attention", Follows("true"), "whether stages have transformer blocks at all (swinunetr)"),
     line("network", &[], "attention_dropout", Follows("0.0"), "the probability with which an element of an attention matrix is dropped while training (swinunetr)"),
-    line("network", &[], "path_dropout", Follows("0.0"), "the probability with which the last transformer block is skipped for a sample while training, those before it with less (swinunetr)"),
+    line("network", &[], "path_dropout", Follows("0.0; 0.2 of primus"), "the probability with which the last transformer block is skipped for a sample while training, those before it with less (swinunetr, primus)"),
     line("network", &[], "pool", Follows("\"padded\""), "the max pool of the stem: \"padded\", as in timm, or \"ceil\", as in \
                                                          pretrainedmodels and MONAI (seresnext50)"),
     line("network", &[], "head", Follows("\"linear\""), "the head that classifies the vector of an image: \"linear\", or \"mlp\" with 512 \

@@ -130,8 +130,10 @@ network_settings! {
     encoder_blocks: Vec<usize>,
     /// Residual blocks of each stage of the decoder, which has none for the coarsest [default: 1].
     decoder_blocks: Vec<usize>,
-    /// The size of the network's authors, from which blocks and expansions follow [default: s].
+    /// The size of the network's authors, from which blocks, expansions and channels follow [default: s].
     size: NetworkSize,
+    /// The version of the network's authors: 1, 2 or 3 [default: 1].
+    version: usize,
     /// Extent of the kernels, of MedNeXt of its depthwise ones; odd [default: 3].
     kernel_size: usize,
     /// Channels inside of the blocks of each stage of the encoder, as a multiple of their input's [default: of the size].
@@ -161,11 +163,11 @@ network_settings! {
     dropout: f32,
     /// Channels behind the patch embedding, or of the finest stage of UNETR's decoder, doubled from stage to stage [default: 24; 16 of UNETR].
     feature_size: usize,
-    /// Channels of tokens [default: 768].
+    /// Channels of tokens [default: 768; of Primus, of the size].
     hidden_size: usize,
-    /// Transformer blocks of each stage [default: 2].
+    /// Transformer blocks of each stage, of Primus one number [default: 2; of Primus, of the size].
     depths: Vec<usize>,
-    /// Heads of the attention of each stage, of UNETR one number [default: 3, 6, 12, 24; 12 of UNETR].
+    /// Heads of the attention of each stage, of UNETR and Primus one number [default: 3, 6, 12, 24; 12 of UNETR; of Primus, of the size].
     num_heads: Vec<usize>,
     /// Tokens of an attention window along each axis [default: 7].
     window_size: usize,
@@ -186,7 +188,7 @@ network_settings! {
     /// The probability with which an element of an attention matrix is dropped while training [default: 0].
     attention_dropout: f32,
     /// The probability with which the last transformer block is skipped for a sample while training, and those before it
-    /// with less, in equal steps from 0 [default: 0].
+    /// with less, in equal steps from 0 [default: 0; 0.2 of Primus].
     path_dropout: f32,
     /// The max pool of the stem: padded, as in timm, or ceil, as in pretrainedmodels and MONAI [default: padded].
     pool: StemPool,

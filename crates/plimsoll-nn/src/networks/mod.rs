@@ -4,6 +4,7 @@
 //! and the command line follow from these two.
 
 mod attention_unet;
+mod basic_block;
 mod batch_norm;
 pub mod bounds;
 mod builder;
@@ -15,6 +16,7 @@ mod mednext;
 mod meshnet;
 mod monai_unet;
 mod plain;
+mod primus;
 mod resenc;
 mod residual_unit;
 mod se_resnext;
@@ -46,6 +48,7 @@ pub use mednext::MedNeXt;
 pub use meshnet::{MeshActivation, MeshNet};
 pub use monai_unet::MonaiUNet;
 pub use plain::PlainConvUNet;
+pub use primus::Primus;
 pub use resenc::ResidualEncoderUNet;
 pub use se_resnext::{Head, SEResNeXt50, StemPool};
 pub use segresnet::SegResNet;
@@ -404,6 +407,7 @@ networks! {
     "mednext" => MedNeXt: "MONAI's MedNeXt",
     "attentionunet" => AttentionUnet: "MONAI's AttentionUnet",
     "stunet" => StuNet: "STU-Net of the authors' trainers for nnU-Net",
+    "primus" => Primus: "nnU-Net's Primus, a transformer",
     "meshnet" => MeshNet: "MeshNet, dilated convolutions at the extent of the image",
     "unet" => MonaiUNet: "MONAI's UNet, for prediction only",
     "seresnext50" => SEResNeXt50: "SE-ResNeXt50 32×4d, which gives an image one class",
@@ -463,7 +467,7 @@ mod tests {
         let error = "swine".parse::<NetworkName>().unwrap_err().to_string();
         assert_eq!(
             error,
-            "unknown network `swine`; known: plain, dynunet, resenc, segresnet, segresnetds, swinunetr, unetr, mednext, attentionunet, stunet, meshnet, unet, seresnext50"
+            "unknown network `swine`; known: plain, dynunet, resenc, segresnet, segresnetds, swinunetr, unetr, mednext, attentionunet, stunet, primus, meshnet, unet, seresnext50"
         );
     }
 

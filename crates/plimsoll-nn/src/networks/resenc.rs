@@ -10,6 +10,7 @@
 use plimsoll_graph::TensorId;
 use serde::{Deserialize, Serialize};
 
+use super::basic_block::{BasicBlock, conv_names};
 use super::builder::{ConvNames, ConvShape, NetBuilder};
 use super::unet::UNetStyle;
 use super::{Design, EncoderNames, Network, NetworkSettings, UNet, UNetNorm};
@@ -136,39 +137,6 @@ impl ResidualEncoderUNet {
     pub(super) fn reference(features: Option<&[usize]>) -> ResidualEncoderUNet {
         ResidualEncoderUNet::residual(UNet::reference(6, features))
     }
-
-    fn block(
-        &self,
-        builder: &mut NetBuilder<'_>,
-        name: &str,
-        x: TensorId,
-        from: usize,
-        shape: ConvShape,
-    ) -> Result<TensorId, ConfigError> {
-        let ConvShape { features, window } = shape;
-        let options = self.shape.norm_act();
-        let first = builder.conv_norm_act(&conv_names(&format!("{name}.conv1")), &[x], shape, options)?;
-        let names = conv_names(&format!("{name}.conv2"));
-        let second = ConvShape::same(features, window.kernel, [1; 3]);
-        let y = builder.conv(&names.conv, &[first], second, options.conv_bias)?;
-        let main = builder.norm(&names.norm, y, options)?;
-        let mut shortcut = x;
-        let pools = window.stride != [1; 3];
-        if pools {
-            shortcut = builder.avg_pool(shortcut, window.stride)?;
-        }
-        if from != features {
-            let names = conv_names(&format!("{name}.skip.{}", usize::from(pools)));
-            let point = ConvShape::point(features);
-            let r = builder.conv(&names.conv, &[shortcut], point, false)?;
-            shortcut = builder.norm(&names.norm, r, options)?;
-        }
-        Ok(builder.add_act(name, main, shortcut, self.shape.slope)?)
-    }
-}
-
-fn conv_names(block: &str) -> ConvNames {
-    ConvNames { conv: format!("{block}.conv"), norm: format!("{block}.norm") }
 }
 
 fn block_name(stage: usize, block: usize) -> String {
@@ -205,7 +173,9 @@ impl UNetStyle for ResidualEncoderUNet {
             for block in 0..encoder_convs[stage] {
                 let stride = if block == 0 { strides[stage] } else { [1; 3] };
                 let shape = ConvShape::same(features[stage], kernels[stage], stride);
-                map = self.block(builder, &block_name(stage, block), map, from, shape)?;
+                let name = block_name(stage, block);
+                let block = BasicBlock { name: &name, inputs: from, shape, options: self.shape.norm_act() };
+                map = block.append(builder, map)?;
                 from = features[stage];
             }
             skips.push(map);

@@ -334,10 +334,9 @@ impl Architecture for SwinUnetr {
 
     fn constants(&self) -> Vec<Constant> {
         let window = self.table_window();
-        let constant = |(stage, block): (usize, usize)| Constant {
-            name: format!("{}.attn.relative_position_index", names::block(stage, block)),
-            tokens: window.iter().product(),
-            positions: RelativePositions::new(window),
+        let constant = |(stage, block): (usize, usize)| {
+            let name = format!("{}.attn.relative_position_index", names::block(stage, block));
+            Constant::rows(name, window.iter().product(), RelativePositions::new(window))
         };
         self.blocks().map(constant).collect()
     }
