@@ -1,6 +1,7 @@
 """Small model folders of nnU-Net, images for them, and what nnU-Net predicts.
 
-    python oracles/nnunet_models.py        writes oracles/nnunet/ (committed)
+    python oracles/nnunet_models.py                writes oracles/nnunet/ (committed)
+    python oracles/nnunet_models.py primus FOLDER  writes a case whose weights are too large to be committed: primus, primus_v2 or primus_v3
 
 Needs nnunetv2 2.8.1 and torch. Every model is built, briefly trained and saved by nnU-Net's own trainer class, and every
 prediction is made by its predictor on the CPU, mirrored along the axes that the checkpoint allows. A case is a folder:
@@ -363,6 +364,16 @@ def stacks():
         folds=[0], mirror=(0, 1, 2), steps=120, kind="stacks")
 
 
+def primus(trainer="nnUNet_Primus_S_Trainer"):
+    """A trainer that makes a network of its own, whatever the plans say."""
+    arch = architecture("PlainConvUNet", 3, [4, 6, 8], encoder=[2, 2, 2], decoder=[2, 2], **ISOTROPIC)
+    return dict(
+        plans=plans("Dataset112_Primus", {"3d_fullres": configuration("3d_fullres", [24, 16, 24], [1.0, 1.0, 1.0],
+            ["ZScoreNormalization"], [False], arch)}, 1),
+        dataset={"channel_names": {"0": "T1"}, "labels": LABELS, "numTraining": 4, "file_ending": ".nii.gz"},
+        images=[("first", (28, 36, 33), (1.3, 0.9, 1.1), "flipped")], folds=[0], mirror=(0, 1, 2), steps=60, rate=1e-3, trainer=trainer)
+
+
 def postprocessing():
     """A label map of many components, and what nnU-Net's steps of post-processing make of it, one after the other."""
     folder = HERE / "postprocessing"
@@ -393,9 +404,13 @@ CASES = dict(fullres=fullres, resenc_regions=resenc_regions, flat=flat, anisotro
              batch_norm=batch_norm, old_plans=old_plans, torchres=torchres, torchres_slices=torchres_slices, pictures=pictures, stacks=stacks)
 
 
+# Cases that are written to another folder.
+LARGE = dict(primus=primus, primus_v2=lambda: primus("nnUNet_PrimusV2S_Trainer"), primus_v3=lambda: primus("nnUNet_PrimusV3S_Trainer"))
+
+
 # -------------------------------------------------------------------------------------------------------------- training
 
-def train(trainer, images, labels, previous, steps, seed):
+def train(trainer, images, labels, previous, steps, seed, rate):
     """Steps of Adam on random patches of the images as nnU-Net prepares them, so that what is predicted has some shape."""
     cm, pm, lm = trainer.configuration_manager, trainer.plans_manager, trainer.label_manager
     g = np.random.default_rng(seed)
@@ -408,7 +423,7 @@ def train(trainer, images, labels, previous, steps, seed):
             data = np.vstack((data, convert_labelmap_to_one_hot(coarse[0], lm.foreground_labels, data.dtype)))
         cases.append((data.astype(np.float32), seg[0].astype(np.int64)))
     patch = cm.patch_size
-    optimizer = torch.optim.Adam(trainer.network.parameters(), 1e-2)
+    optimizer = torch.optim.Adam(trainer.network.parameters(), rate)
     for _ in range(steps):
         xs, ys = [], []
         for _ in range(2):
@@ -425,7 +440,8 @@ def train(trainer, images, labels, previous, steps, seed):
             xs.append(data[(slice(None), *at)])
             ys.append(np.maximum(seg[at], 0))
         x, y = torch.from_numpy(np.stack(xs)), torch.from_numpy(np.stack(ys))
-        out = trainer.network(x)[0]
+        out = trainer.network(x)
+        out = out if torch.is_tensor(out) else out[0]
         if lm.has_regions:
             truth = torch.stack([sum(y == v for v in (r if isinstance(r, tuple) else (r,))) > 0 for r in lm.foreground_regions], 1)
             weights = torch.full((out.shape[1], *[1] * len(patch)), 4.0)
@@ -450,7 +466,7 @@ def build(case, configuration_name, fold, root, images, labels, previous, seed):
     trainer.initialize()
     trainer.inference_allowed_mirroring_axes = case["mirror"]
     # Momentum of one step of nnU-Net's own optimiser, on the first fold, as checkpoints hold it.
-    loss = train(trainer, images, labels, previous, case["steps"], seed)
+    loss = train(trainer, images, labels, previous, case["steps"], seed, case.get("rate", 1e-2))
     if fold == case["folds"][0]:
         trainer.optimizer.step()
     for key, value in [("train_losses", np.float32(loss)), ("val_losses", np.float32(loss)), ("lrs", 0.01),
@@ -511,7 +527,7 @@ def constant(name):
 
 
 def make(name):
-    case = CASES[name]()
+    case = (CASES | LARGE)[name]()
     folder = HERE / name
     shutil.rmtree(folder, ignore_errors=True)
     images, expected = folder / "images", folder / "expected"
@@ -550,7 +566,8 @@ def make(name):
             print(f"{name}/{configuration_name}/{file.name}: {a.shape} labels {np.unique(a, return_counts=True)}, half = single in {np.mean(a == b):.6f}")
     (expected / "agreement.json").write_text(json.dumps(agreement, indent=2) + "\n")
 
-    constant(name)
+    if name in CASES:
+        constant(name)
     if "ensemble" in case:
         from nnunetv2.ensembling.ensemble import average_probabilities
         parts = []
@@ -581,6 +598,10 @@ def make(name):
 
 
 if __name__ == "__main__":
+    if sys.argv[1:2] and sys.argv[1] in LARGE:
+        HERE = Path(sys.argv[2])
+        make(sys.argv[1])
+        sys.exit()
     for chosen in sys.argv[1:] or [*CASES, "postprocessing"]:
         if chosen == "postprocessing":
             postprocessing()

@@ -25,7 +25,11 @@ fn oracles() -> PathBuf {
 }
 
 fn model(case: &str, configuration: &str) -> PathBuf {
-    let results = fs::read_dir(oracles().join(case).join("results")).unwrap().next().unwrap().unwrap().path();
+    model_in(&oracles(), case, configuration)
+}
+
+fn model_in(oracles: &Path, case: &str, configuration: &str) -> PathBuf {
+    let results = fs::read_dir(oracles.join(case).join("results")).unwrap().next().unwrap().unwrap().path();
     let of = |path: &PathBuf| path.to_str().unwrap().ends_with(&format!("__{configuration}"));
     fs::read_dir(results).unwrap().map(|entry| entry.unwrap().path()).find(of).unwrap()
 }
@@ -74,14 +78,19 @@ fn agreement(found: &Path, expected: &Path) -> Vec<f64> {
 
 /// Predicts a case with more arguments, and compares with nnU-Net's labels.
 fn check(case: &str, configuration: &str, more: &[&str]) -> tempfile::TempDir {
+    check_in(&oracles(), case, configuration, more)
+}
+
+/// The same of a case in a folder of cases.
+fn check_in(oracles: &Path, case: &str, configuration: &str, more: &[&str]) -> tempfile::TempDir {
     let out = tempfile::tempdir().unwrap();
-    let images = oracles().join(case).join("images");
-    let folder = model(case, configuration);
+    let images = oracles.join(case).join("images");
+    let folder = model_in(oracles, case, configuration);
     let mut args =
         vec!["predict", "-m", text(&folder), "-i", text(&images), "-o", text(out.path()), "--ram", "1GiB"];
     args.extend(more);
     run_json(&args);
-    let expected = oracles().join(case).join("expected");
+    let expected = oracles.join(case).join("expected");
     let single = agreement(out.path(), &expected.join(format!("{configuration}_f32")));
     let half = agreement(out.path(), &expected.join(configuration));
     println!(
@@ -109,6 +118,15 @@ fn slices_that_are_far_apart_are_resized_for_themselves() {
 #[test]
 fn batch_normalisation() {
     check("batch_norm", "3d_fullres", &[]);
+}
+
+/// `oracles/nnunet_models.py primus FOLDER`, and the same of `primus_v2` and `primus_v3`.
+#[test]
+#[ignore = "weights of 90 to 300 MB, in the folder of the variable PLIMSOLL_ORACLE"]
+fn trainers_of_primus() {
+    let folder = PathBuf::from(std::env::var_os("PLIMSOLL_ORACLE").unwrap());
+    let cases = ["primus", "primus_v2", "primus_v3"].into_iter().filter(|case| folder.join(case).is_dir());
+    assert!(cases.map(|case| check_in(&folder, case, "3d_fullres", &[])).count() > 0);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use plimsoll_nn::bounds::{
     LARGEST_KERNEL, LARGEST_STRIDE, MOST_CONVOLUTIONS, MOST_FEATURES, MOST_PATCH_EXTENT, MOST_STAGES,
 };
-use plimsoll_nn::{Network, PlainConvUNet, ResidualEncoderUNet, UNet, UNetNorm};
+use plimsoll_nn::{Architecture, Network, PlainConvUNet, Primus, ResidualEncoderUNet, UNet, UNetNorm};
 
 use super::NnUnetError;
 use super::entry::Entry;
@@ -46,6 +46,16 @@ pub(super) fn network(
     patch: ([usize; 3], usize),
     trainer: Trainer,
 ) -> Result<Network, NnUnetError> {
+    if let Trainer::Primus { size, version } = trainer {
+        // These trainers take the patch of the plans, and not their network.
+        let network = Primus::new(ends.inputs, ends.outputs, size, version, patch.0);
+        network.check().map_err(|source| NnUnetError::Network {
+            path: configuration.path().into(),
+            key: configuration.key("patch_size"),
+            source: Box::new(source),
+        })?;
+        return Ok(network.into());
+    }
     let described = match configuration.get("architecture") {
         Some(architecture) => {
             let (class, arguments) =
@@ -283,7 +293,7 @@ fn from_old_plans(
     let most = configuration.need("unet_max_num_features")?.whole(1, MOST_FEATURES)?;
     let decoder = configuration.need("n_conv_per_stage_decoder")?.wholes(stages - 1, 1, MOST_CONVOLUTIONS)?;
     let norm = match trainer {
-        Trainer::AsPlanned => UNetNorm::Instance,
+        Trainer::AsPlanned | Trainer::Primus { .. } => UNetNorm::Instance,
         Trainer::BatchNorm => UNetNorm::Batch { conv_bias: true },
     };
     let shape = UNet {

@@ -40,6 +40,10 @@ impl<'a> Described<'a> {
         let (shape, is_residual) = match &training.net {
             Network::PlainConvUNet(net) => (&net.shape, false),
             Network::ResidualEncoderUNet(net) => (&net.shape, true),
+            Network::Primus(_) => {
+                let what = "nnU-Net builds primus by the name of a trainer, not by its plans";
+                return Err(refused(what.into(), "export it with ‹format=onnx› or safetensors"));
+            }
             other => {
                 let what =
                     format!("{} is a network that nnU-Net does not have", other.as_architecture().name());
