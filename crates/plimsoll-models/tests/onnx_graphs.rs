@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 
 use plimsoll_disk::faults::{Fault, FaultKind, State, crash_states, inject, record, state_of};
 use plimsoll_graph::ops::{
-    AvgPool, AvgPoolGrad, ConvTranspose, Gelu, MaxPool, Prelu, SpaceToDepth, Subpixel, TokenNorm, Upsample2,
-    WindowAttention, ZeroClass,
+    AvgPool, AvgPoolGrad, ChannelScale, ConvTranspose, DepthToSpace, Gelu, MaxPool, Prelu, SpaceToDepth,
+    Subpixel, TokenNorm, Upsample2, WindowAttention, ZeroClass,
 };
 use plimsoll_graph::{Array, DType, Kind, Op, Program, Role, Shape, TensorId, Window};
 use plimsoll_memory::Fnv1a;
@@ -21,8 +21,8 @@ use plimsoll_models::onnx;
 use plimsoll_models::onnx::proto::{ModelProto, TensorProto, data_location};
 use plimsoll_models::onnx::{Visit, WeightsGo, export_program};
 use plimsoll_nn::{
-    AttentionUnet, Head, Merging, MonaiUNet, Network, NetworkSize, SEResNeXt50, SegResNet, SegResNetDS,
-    StemPool, StuNet, SwinUnetr, UNetNorm, Unetr, UpsampleMode, names, predict,
+    AttentionUnet, Head, Merging, MonaiUNet, Network, NetworkSize, Primus, SEResNeXt50, SegResNet,
+    SegResNetDS, StemPool, StuNet, SwinUnetr, UNetNorm, Unetr, UpsampleMode, names, predict,
 };
 use prost::Message;
 use serde_json::Value;
@@ -172,6 +172,12 @@ fn cases() -> Vec<(&'static str, Make)> {
         mlp_ratio: 1.5,
         ..Unetr::new(1, 3, [16, 32, 16])
     };
+    let primus = |version| Primus {
+        hidden_size: 24,
+        depths: vec![1],
+        num_heads: vec![2],
+        ..Primus::new(2, 3, NetworkSize::S, version, [8, 16, 24])
+    };
     let stunet = StuNet {
         features: vec![4, 6, 8],
         kernels: vec![[3; 3]; 3],
@@ -303,6 +309,14 @@ fn cases() -> Vec<(&'static str, Make)> {
         ("unet_flat", graph_of_network(flat_unet, [1, 8, 12])),
         ("stunet", graph_of_network(stunet, [4, 8, 8])),
         ("unetr", graph_of_network(unetr, [16, 32, 16])),
+        ("factors", graph_of_op(image(3, [2, 3, 2]), vec![of_channels(3)], ChannelScale { shared: false })),
+        ("factor", graph_of_op(image(3, [2, 3, 2]), vec![of_channels(1)], ChannelScale { shared: true })),
+        (
+            "depth_to_space",
+            graph_of_op(image(12, [2, 3, 2]), vec![of_channels(2)], DepthToSpace { block: [1, 2, 3] }),
+        ),
+        ("primus", graph_of_network(primus(1), [8, 16, 24])),
+        ("primus_v2", graph_of_network(primus(2), [8, 16, 24])),
         ("attentionunet", graph_of_network(AttentionUnet::new(2, 3, &[4, 6, 8]), [4, 8, 8])),
         ("seresnext50", graph_of_network(narrow, [1, 32, 32])),
         ("seresnext50_mlp", graph_of_network(with_layers, [1, 40, 32])),

@@ -168,6 +168,18 @@ impl<'p> Writer<'p> {
                     .ok_or_else(|| refused("windows that do not fill the extent"))?;
             }
             Op::AddPositions(_) => self.positions(operand(0)?, operand(1)?, &name(self.program, result)),
+            Op::RotaryAttention(attention) => {
+                let operands = [operand(0)?, operand(1)?, operand(2)?];
+                self.rotary_attention(attention, operands, &name(self.program, result))
+                    .ok_or_else(|| refused("heads without pairs"))?;
+            }
+            Op::SwiGlu(_) => self.swiglu([operand(0)?, operand(1)?], &name(self.program, result)),
+            Op::ChannelScale(_) => {
+                self.channel_scale(operand(0)?, operand(1)?, &name(self.program, result));
+            }
+            Op::DepthToSpace(spread) => {
+                self.depth_to_space(spread, operand(0)?, operand(1)?, &name(self.program, result));
+            }
             Op::Fill(fill) if fill.value == 0.0 => self.zeroes(&fill.shape, name(self.program, result)),
             Op::Gelu(_) => self.gelu(operand(0)?, &name(self.program, result)),
             Op::TokenNorm(norm) => {

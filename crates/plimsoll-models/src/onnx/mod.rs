@@ -12,6 +12,7 @@ mod external;
 mod graph;
 pub mod proto;
 mod rearrange;
+mod rotary;
 mod write;
 
 use std::path::{Path, PathBuf};
