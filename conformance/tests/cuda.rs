@@ -458,6 +458,7 @@ fn every_op_is_in_a_case_that_is_run() {
         "RotaryAttentionGrad",
         "SwiGlu",
         "SwiGluGrad",
+        "UpsampleAligned",
         "VoxelGate",
         "VoxelGateGrad",
     ];

@@ -86,6 +86,7 @@ fn is_free(op: &Op, operand: usize, operands: usize, change: Change) -> bool {
             | Op::AvgPoolGrad(_)
             | Op::Upsample2(_)
             | Op::Upsample2Grad(_)
+            | Op::UpsampleAligned(_)
             | Op::Subpixel(_)
             | Op::SubpixelGrad(_)
             | Op::Elu(_)

@@ -2,7 +2,7 @@
 
 use plimsoll_graph::ops::{
     AddPositions, AddPositionsGrad, ChannelSum, GradNorm, PadFront, PadFrontGrad, Prelu, PreluGrad,
-    ResponseNorm, ResponseNormGrad, VoxelGate, VoxelGateGrad,
+    ResponseNorm, ResponseNormGrad, UpsampleAligned, VoxelGate, VoxelGateGrad,
 };
 use plimsoll_graph::{DType, Kind, Shape};
 
@@ -11,7 +11,7 @@ use super::{EXTENTS, Writer};
 use crate::Case;
 
 /// Planes of zeroes in front, response normalisation, learned slopes, gates of voxels, embeddings of positions, and parts of transformers, each
-/// with its gradient.
+/// with its gradient; interpolation with fixed corners.
 pub fn of_processors(precision: DType) -> Vec<Case> {
     let mut cases = padded(precision);
     cases.extend(responses(precision));
@@ -19,6 +19,7 @@ pub fn of_processors(precision: DType) -> Vec<Case> {
     cases.extend(voxel_gates(precision));
     cases.extend(positions(precision));
     cases.extend(transformers(precision));
+    cases.extend(aligned(precision));
     cases
 }
 
@@ -113,6 +114,22 @@ fn positions(precision: DType) -> Vec<Case> {
         w.result(GradNorm { loss: false }, &[sum]);
         w.result(AddPositionsGrad, &[dz]);
         w.maps(format!("positions of {channels}×{extent:?}, {precision:?}"))
+    });
+    cases.collect()
+}
+
+fn aligned(precision: DType) -> Vec<Case> {
+    let axes =
+        [[true; 3], [false, true, true], [true; 3], [true, false, false], [false, true, false], [true; 3]];
+    let cases = maps().zip(axes).map(|((channels, extent), axes)| {
+        let mut w = Writer::new(precision);
+        let x = w.features("x", 2, channels, extent);
+        let z = w.push(UpsampleAligned { axes }, &[x])[0];
+        w.program.mark_output(z, "z");
+        // The sums see what fills up blocks, too.
+        let sum = w.push(ChannelSum, &[z])[0];
+        w.result(GradNorm { loss: false }, &[sum]);
+        w.maps(format!("twice {channels}×{extent:?} with fixed corners along {axes:?}, {precision:?}"))
     });
     cases.collect()
 }

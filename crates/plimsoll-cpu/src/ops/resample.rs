@@ -1,7 +1,9 @@
 //! Means over windows, linear interpolation, and channels to voxels.
 
 use plimsoll_graph::Shape;
-use plimsoll_graph::ops::{AvgPool, AvgPoolGrad, Subpixel, SubpixelGrad, Upsample2, Upsample2Grad};
+use plimsoll_graph::ops::{
+    AvgPool, AvgPoolGrad, Subpixel, SubpixelGrad, Upsample2, Upsample2Grad, UpsampleAligned,
+};
 use plimsoll_plan::Unsupported;
 
 use crate::kernels::resample::avg_pool::{self, MeanWindows};
@@ -104,20 +106,49 @@ impl Lower for Upsample2 {
 
 impl Lower for AddedUpsample {
     fn lower(&self, cx: &Context<'_>) -> Result<Kernels, Unsupported> {
-        fn with<T: Element>(grid: Doubling, added: bool) -> Kernels {
-            Kernels::single(move |places| Upsample::<T> {
-                grid,
-                source: places.input(0),
-                added_to: added.then(|| places.input(1)),
-                result: places.output(0),
-            })
-        }
-        let coarse = &cx.input(0).shape;
-        let grid =
-            Doubling { blocks: all_blocks(coarse), coarse: coarse.spatial(), axes: self.upsample.axes };
-        let kernels = by_storage!(cx.input(0), with(grid, self.added));
+        let kernels =
+            interpolated(cx, self.upsample.axes, Interpolation { aligned: false, added: self.added });
         Ok(kernels.in_place(in_place(self.added)).cost(cx.streaming()))
     }
+}
+
+impl Lower for UpsampleAligned {
+    fn volumes(&self, _: &NodeOperands<'_>) -> VolumeRule {
+        VolumeRule::Blocks
+    }
+
+    fn lower(&self, cx: &Context<'_>) -> Result<Kernels, Unsupported> {
+        let kernels = interpolated(cx, self.axes, Interpolation { aligned: true, added: false });
+        Ok(kernels.cost(cx.streaming()))
+    }
+}
+
+/// A way to interpolate to twice the extent.
+#[derive(Clone, Copy)]
+struct Interpolation {
+    /// `true` if the outermost voxels keep their places.
+    aligned: bool,
+    /// `true` if the result is added to the second operand.
+    added: bool,
+}
+
+/// The kernel of an interpolation of the first operand.
+fn interpolated(
+    cx: &Context<'_>,
+    axes: [bool; 3],
+    Interpolation { aligned, added }: Interpolation,
+) -> Kernels {
+    fn with<T: Element>(grid: Doubling, added: bool) -> Kernels {
+        Kernels::single(move |places| Upsample::<T> {
+            grid,
+            source: places.input(0),
+            added_to: added.then(|| places.input(1)),
+            result: places.output(0),
+        })
+    }
+    let coarse = &cx.input(0).shape;
+    let grid = Doubling { blocks: all_blocks(coarse), coarse: coarse.spatial(), axes, aligned };
+    by_storage!(cx.input(0), with(grid, added))
 }
 
 impl Lower for Upsample2Grad {
@@ -134,7 +165,12 @@ impl Lower for Upsample2Grad {
             })
         }
         let coarse = &cx.output(0).shape;
-        let grid = Doubling { blocks: all_blocks(coarse), coarse: coarse.spatial(), axes: self.axes };
+        let grid = Doubling {
+            blocks: all_blocks(coarse),
+            coarse: coarse.spatial(),
+            axes: self.axes,
+            aligned: false,
+        };
         Ok(by_storage!(cx.input(0), with(grid)))
     }
 }

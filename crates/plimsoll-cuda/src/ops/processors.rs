@@ -3,7 +3,7 @@
 use plimsoll_graph::ops::{
     AddPositions, AddPositionsGrad, ChannelScale, ChannelScaleGrad, DepthToSpace, DepthToSpaceGrad, PadFront,
     PadFrontGrad, Prelu, PreluGrad, ResponseNorm, ResponseNormGrad, RotaryAttention, RotaryAttentionGrad,
-    SwiGlu, SwiGluGrad, VoxelGate, VoxelGateGrad,
+    SwiGlu, SwiGluGrad, UpsampleAligned, VoxelGate, VoxelGateGrad,
 };
 use plimsoll_plan::Unsupported;
 
@@ -41,6 +41,7 @@ refuse!(
     RotaryAttentionGrad,
     SwiGlu,
     SwiGluGrad,
+    UpsampleAligned,
     VoxelGate,
     VoxelGateGrad
 );

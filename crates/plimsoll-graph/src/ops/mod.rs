@@ -90,6 +90,7 @@ ops! { $
     swiglu: SwiGlu, SwiGluGrad;
     token_norm: TokenNorm, TokenNormGrad;
     upsample: Upsample2, Upsample2Grad;
+    upsample_aligned: UpsampleAligned;
     voxel_gate: VoxelGate, VoxelGateGrad;
     weighted_sum: WeightedSum;
     window_attention: WindowAttention, WindowAttentionGrad;

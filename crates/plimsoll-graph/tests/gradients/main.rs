@@ -12,7 +12,7 @@ use plimsoll_graph::ops::{
     Focal, FocalTversky, Gate, GeneralizedDice, GlobalMean, LeakyRelu, Loss, MaxPool, MeanDifference,
     MeanPool, NOISE, NormStats, Normalise, OneHot, Over, OverlapSums, PredictedDistance, Probabilities,
     Sigmoid, SkeletonStep, SoftDice, SoftRecall, Subpixel, SurfaceForm, Tversky, Union, Upsample2,
-    VolumeWeight, WeightedBce, WeightedSum, ZeroClass,
+    UpsampleAligned, VolumeWeight, WeightedBce, WeightedSum, ZeroClass,
 };
 use plimsoll_graph::{
     Array, DType, GraphError, Kind, Op, Program, Role, Shape, TensorId, TensorInfo, Window, differentiate,
@@ -253,6 +253,22 @@ fn resampled_maps_are_those_of_pytorch() {
     let up = Upsample2 { axes: [false, true, true] }.into();
     let of_four = values_on_counts(&up, Shape::volume(1, 1, [1, 2, 2]));
     assert_eq!(of_four[..8], [0.0, 0.25, 0.75, 1.0, 0.5, 0.75, 1.25, 1.5]);
+    // With align_corners=True: 2 · 4 / 9, 2 · 5 / 9 and so on, and the corners are fixed.
+    let up = UpsampleAligned { axes: [false, false, true] }.into();
+    let of_three = values_on_counts(&up, Shape::volume(1, 1, [1, 1, 3]));
+    assert!(
+        of_three
+            .iter()
+            .zip([0.0, 0.4, 0.8, 1.2, 1.6, 2.0])
+            .all(|(found, expected)| (found - expected).abs() < 1e-12)
+    );
+    let up = UpsampleAligned { axes: [true, true, false] }.into();
+    let of_four = values_on_counts(&up, Shape::volume(1, 1, [2, 2, 1]));
+    assert!(
+        (of_four[1] - 1.0 / 3.0).abs() < 1e-12
+            && (of_four[4] - 2.0 / 3.0).abs() < 1e-12
+            && of_four[15] == 3.0
+    );
     let subpixel = Subpixel { axes: [false, true, true] }.into();
     let of_eight = values_on_counts(&subpixel, Shape::volume(1, 4, [1, 1, 2]));
     // The shuffled rows are 0 2 1 3 and 4 6 5 7, before the means over two places along both.

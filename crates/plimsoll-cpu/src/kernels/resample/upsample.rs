@@ -13,6 +13,8 @@ pub(crate) struct Doubling {
     pub(crate) blocks: usize,
     pub(crate) coarse: [usize; 3],
     pub(crate) axes: [bool; 3],
+    /// `true` if the outermost voxels keep their places, rather than the faces of the grid.
+    pub(crate) aligned: bool,
 }
 
 /// Rows that are added up with weights, by the voxels that they begin with.
@@ -70,10 +72,24 @@ impl Doubling {
     #[inline(always)]
     fn sources(&self, axis: usize, i: usize) -> ([(usize, f32); 2], usize) {
         let last = self.coarse[axis] - 1;
-        match (self.axes[axis], i % 2) {
-            (false, _) => ([(i, 1.0), (i, 0.0)], 1),
-            (true, 0) => ([((i / 2).saturating_sub(1), 0.25), (i / 2, 0.75)], 2),
-            (true, _) => ([(i / 2, 0.75), ((i / 2 + 1).min(last), 0.25)], 2),
+        if !self.axes[axis] {
+            return ([(i, 1.0), (i, 0.0)], 1);
+        }
+        let [before, behind] = self.shares(axis, i / 2);
+        match i % 2 {
+            0 => ([((i / 2).saturating_sub(1), before), (i / 2, 1.0 - before)], 2),
+            _ => ([(i / 2, 1.0 - behind), ((i / 2 + 1).min(last), behind)], 2),
+        }
+    }
+
+    /// The weights of the neighbours before and behind place `i` of the coarse grid, in the two places of the fine grid that it is nearest to.
+    #[inline(always)]
+    fn shares(&self, axis: usize, i: usize) -> [f32; 2] {
+        let last = self.coarse[axis] - 1;
+        match self.aligned {
+            false => [0.25; 2],
+            // Exact below 2²⁴, and the quotient is rounded once.
+            true => [i, last - i].map(|steps| steps as f32 / (2 * last + 1) as f32),
         }
     }
 
@@ -141,14 +157,16 @@ impl<T: Element> Kernel for Upsample<T> {
                     (0..width).for_each(|w| self.store::<S>(to + w, rows.at::<S, T>(self.source, w)));
                     continue;
                 }
-                let (near, far) = (S::splat(0.75), S::splat(0.25));
                 let mut current = rows.at::<S, T>(self.source, 0);
                 let mut previous = current;
                 for w in 0..width {
                     let next = rows.at::<S, T>(self.source, (w + 1).min(width - 1));
-                    let own = S::mul(current, near);
-                    self.store::<S>(to + 2 * w, S::fma(previous, far, own));
-                    self.store::<S>(to + 2 * w + 1, S::fma(next, far, own));
+                    for (place, (neighbour, share)) in
+                        [previous, next].into_iter().zip(self.grid.shares(2, w)).enumerate()
+                    {
+                        let own = S::mul(current, S::splat(1.0 - share));
+                        self.store::<S>(to + 2 * w + place, S::fma(neighbour, S::splat(share), own));
+                    }
                     (previous, current) = (current, next);
                 }
             }
