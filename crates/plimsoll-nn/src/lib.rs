@@ -22,7 +22,7 @@ pub use error::ConfigError;
 pub use groups::ParameterGroup;
 pub use networks::{
     Architecture, AttentionUnet, Classifies, Constant, Design, DynUNet, EncoderNames, Extents, ForwardMode,
-    Head, MedNeXt, Merging, MeshActivation, MeshNet, MonaiUNet, Network, NetworkName, NetworkSettings,
+    HdBet, Head, MedNeXt, Merging, MeshActivation, MeshNet, MonaiUNet, Network, NetworkName, NetworkSettings,
     NetworkSize, PlainConvUNet, Primus, ResidualEncoderUNet, SEResNeXt50, SegResNet, SegResNetDS, StemPool,
     StuNet, SwinUnetr, UNet, UNetNorm, Unetr, UnknownNetwork, UpsampleMode, bounds,
 };

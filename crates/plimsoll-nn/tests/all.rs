@@ -6,6 +6,7 @@ mod attention_unet;
 mod batch_sums;
 mod fusion;
 mod geometry;
+mod hd_bet;
 mod mednext;
 mod monai_unet;
 mod objective;

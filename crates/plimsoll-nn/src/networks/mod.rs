@@ -12,6 +12,7 @@ mod constant;
 mod design;
 mod dynunet;
 mod extents;
+mod hd_bet;
 mod mednext;
 mod meshnet;
 mod monai_unet;
@@ -44,6 +45,7 @@ pub use constant::Constant;
 pub use design::{Design, NetworkSettings, NetworkSize, UpsampleMode};
 pub use dynunet::DynUNet;
 pub use extents::Extents;
+pub use hd_bet::HdBet;
 pub use mednext::MedNeXt;
 pub use meshnet::{MeshActivation, MeshNet};
 pub use monai_unet::MonaiUNet;
@@ -410,6 +412,7 @@ networks! {
     "primus" => Primus: "nnU-Net's Primus, a transformer",
     "meshnet" => MeshNet: "MeshNet, dilated convolutions at the extent of the image",
     "unet" => MonaiUNet: "MONAI's UNet, for prediction only",
+    "hdbet" => HdBet: "HD-BET's U-Net, for prediction only",
     "seresnext50" => SEResNeXt50: "SE-ResNeXt50 32×4d, which gives an image one class",
 }
 
@@ -467,7 +470,7 @@ mod tests {
         let error = "swine".parse::<NetworkName>().unwrap_err().to_string();
         assert_eq!(
             error,
-            "unknown network `swine`; known: plain, dynunet, resenc, segresnet, segresnetds, swinunetr, unetr, mednext, attentionunet, stunet, primus, meshnet, unet, seresnext50"
+            "unknown network `swine`; known: plain, dynunet, resenc, segresnet, segresnetds, swinunetr, unetr, mednext, attentionunet, stunet, primus, meshnet, unet, hdbet, seresnext50"
         );
     }
 
