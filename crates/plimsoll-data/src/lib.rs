@@ -71,7 +71,7 @@ pub use patch::{
 };
 pub use preparation::{
     Interpolation, LabelTies, MaskedNormalisation, MonaiIntensity, MonaiSteps, NnUnetSteps, Planes,
-    Preparation, Resizing, ZoomSteps,
+    Preparation, Resizing, StepOrder, ZoomSteps,
 };
 pub use prepare::{
     Normalising, PREPARED_SCRATCH, PrepareError, PreparedCase, PreparedGrid, Preparing, SpacedCase,

@@ -141,6 +141,8 @@ pub struct ZoomSteps {
 /// and put back.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NnUnetSteps {
+    /// The program whose order of steps is followed.
+    pub order: StepOrder,
     /// The stored axis (depth, height, width) of each axis of the network: `transpose_forward` of `plans.json`.
     pub transposed: [usize; 3],
     /// Brings images to the canonical orientation first, as its reader `NibabelIOWithReorient` does; otherwise
@@ -160,6 +162,16 @@ pub struct NnUnetSteps {
     pub labels: Resizing,
     /// The choice between several of these labels at a voxel.
     pub ties: LabelTies,
+}
+
+/// The order of steps of programs that resize images by splines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StepOrder {
+    /// nnU-Net's: images are cut to the box that is not zero, normalised and resized; what is computed is resized to that box.
+    NnUnet,
+    /// HD-BET's: all of an image is resized and then normalised, by statistics of the result. Labels are resized from the network's grid to the
+    /// extent that the two spacings lead to, which may be a voxel more or less than the image's, and the image is the middle of that.
+    HdBet,
 }
 
 /// The number of planes along the first stored axis that nnU-Net's readers of non-medical formats expect.

@@ -8,7 +8,8 @@ use crate::support::{hash, numbers, oracle, shape, three, write_image};
 use plimsoll_data::{
     Case, Channel, ChannelFile, IntensityProperties, Interpolation, LabelTies, MaskedNormalisation,
     NnUnetSteps, Normalisation, PREPARED_SCRATCH, Planes, PrepareError, PreparedCase, PreparedGrid,
-    Preparing, Reading, Resizing, Scratch, TargetSpacing, VolumeCache, WindowSource, inspect_images,
+    Preparing, Reading, Resizing, Scratch, StepOrder, TargetSpacing, VolumeCache, WindowSource,
+    inspect_images,
 };
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_volume::{Affine, ElementType, Geometry, Spacing};
@@ -24,6 +25,7 @@ fn steps(example: &Value) -> NnUnetSteps {
         inside_mask: channel[1].as_bool().unwrap(),
     };
     NnUnetSteps {
+        order: StepOrder::NnUnet,
         transposed: shape(&example["transposed"]),
         reorients: example["reorients"].as_bool().unwrap(),
         planes: Planes::Any,

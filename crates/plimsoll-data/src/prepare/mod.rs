@@ -21,9 +21,9 @@ mod zoomed_source;
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use plimsoll_memory::{Budget, Bytes};
+use plimsoll_memory::{Budget, Bytes, Mapped};
 use plimsoll_volume::{Geometry, Reorientation, Spacing, VoxelBox};
 
 pub use error::PrepareError;
@@ -34,18 +34,23 @@ pub use zoomed_case::{ZoomedCase, ZoomedGrid, Zooming};
 pub use zoomed_image::ZoomedImage;
 
 use crate::mask::Mask;
+use crate::moments::Moments;
 use crate::prepare::earlier::Earlier;
 use crate::prepare::rule::{Lattice, ResizeRule};
 use crate::prepare::survey::Ranges;
 pub(crate) use crate::prepare::survey::Survey;
 use crate::prepare::window::{Channel, Part, cleared};
 use crate::{
-    Case, CaseFingerprint, CaseSource, Intensity, IntensityProperties, Interpolation, LabelTies, NnUnetSteps,
-    NoStatistics, Normalisation, Planes, Scratch, TargetGrid, VolumeCache, resampled_shape,
+    Case, CaseFingerprint, CaseSource, ChannelStatistics, Intensity, IntensityProperties, Interpolation,
+    LabelTies, NnUnetSteps, NoStatistics, Normalisation, Planes, Scratch, StepOrder, TargetGrid, VolumeCache,
+    resampled_shape,
 };
 
 /// The scratch of a [`PreparedCase`]: a cube of a hundred voxels twice, as one axis after the other is resized.
 pub const PREPARED_SCRATCH: Bytes = Scratch::DEFAULT;
+
+/// Planes of which statistics are taken at a time: the splines of each part read a margin of its neighbours.
+const SLAB: usize = 16;
 
 /// The grid of a case's windows, with the maps from stored voxels and of logits back: everything that follows
 /// from the stored grid alone.
@@ -70,6 +75,10 @@ impl PreparedGrid {
         nonzero: VoxelBox,
         steps: &NnUnetSteps,
     ) -> Result<PreparedGrid, PrepareError> {
+        let nonzero = match steps.order {
+            StepOrder::NnUnet => nonzero,
+            StepOrder::HdBet => VoxelBox::whole(stored.shape()),
+        };
         let first = if steps.reorients { stored.canonical().1 } else { Reorientation::IDENTITY };
         let found = stored.shape()[0];
         match steps.planes {
@@ -98,8 +107,12 @@ impl PreparedGrid {
         let back = ResizeRule::new(steps.logits, resized, cropped);
         let takes_nearest = |axis: usize| back.along[axis] == Some(Interpolation::Nearest);
         let rule = |resizing| ResizeRule::new(resizing, cropped, resized);
+        let grid = TargetGrid::over(stored.shape(), nonzero, reorientation, to, [0, 1, 2].map(takes_nearest));
         Ok(PreparedGrid {
-            grid: TargetGrid::over(stored.shape(), nonzero, reorientation, to, [0, 1, 2].map(takes_nearest)),
+            grid: match steps.order {
+                StepOrder::NnUnet => grid,
+                StepOrder::HdBet => grid.whose_middle(resampled_shape(to, target, spacing)),
+            },
             spacing,
             target,
             images: rule(steps.images),
@@ -122,6 +135,12 @@ impl PreparedGrid {
         self.target
     }
 
+    /// The extent of the parts in which statistics of the grid are taken.
+    fn slab(&self) -> [usize; 3] {
+        let [depth, height, width] = self.grid.shape();
+        [depth.min(SLAB), height, width]
+    }
+
     /// Bytes that a prepared case reserves while it is made and for as long as it lives, beside its cache.
     ///
     /// # Errors
@@ -132,6 +151,10 @@ impl PreparedGrid {
         if has_earlier || steps.channels.iter().any(inside_mask) {
             // Holes are filled with a second bit for each voxel.
             bytes = bytes + Mask::bytes(covered)? + Mask::bytes(covered)?;
+        }
+        if steps.order == StepOrder::HdBet {
+            let voxels = self.slab().iter().product::<usize>();
+            bytes += Mapped::<f32>::bytes(voxels.saturating_mul(steps.channels.len()))?;
         }
         let slices = self.images.across.map_or(1, |axis| self.images.from[axis]);
         // Ranges of each channel, and of the voxels outside of the mask beside the last.
@@ -225,6 +248,13 @@ impl PreparedCase {
                 found.ok_or(NoStatistics { channel: index, normalisation })
             };
             let overshoots = place.images.overshoots();
+            if steps.order == StepOrder::HdBet {
+                // The spline is linear, so normalising what it is made of is normalising its result.
+                let ranges = Ranges::whole_volume([own.min as f32, own.max as f32], budget)?;
+                let ranges = Some(ranges).filter(|_| overshoots);
+                channels.push(PreparedChannel { intensity: Intensity::UNCHANGED, is_masked: false, ranges });
+                continue;
+            }
             let (intensity, ranges) = if is_masked || (overshoots && survey.across.is_some()) {
                 let of_channel = mask.as_ref().filter(|_| is_masked);
                 let surveyed = survey.channel(&mut source, index, of_channel, budget, stop)?;
@@ -240,6 +270,50 @@ impl PreparedCase {
         }
         let earlier_labels = what.earlier.map_or(0, |(_, labels)| labels);
         Ok(PreparedCase { place, source, channels, mask, earlier_labels, ties: steps.ties })
+    }
+
+    /// Normalises the channels by statistics of all voxels of the grid, if the steps say so, which takes a pass over it. Reserves a part of
+    /// [`PreparedGrid::bytes`] from `budget` meanwhile.
+    ///
+    /// # Errors
+    /// If a file cannot be read, a channel cannot be normalised, the budget has no room, or `stop` is set.
+    pub fn normalised_on_grid(
+        mut self,
+        what: &Preparing<'_>,
+        scratch: &mut Scratch,
+        budget: &Budget,
+        stop: &AtomicBool,
+    ) -> Result<PreparedCase, PrepareError> {
+        if what.steps.order == StepOrder::NnUnet {
+            return Ok(self);
+        }
+        let (count, [planes, height, width]) = (self.channels.len(), self.place.slab());
+        let depth = self.place.grid.shape()[0];
+        let mut slab = Mapped::<f32>::zeroed(budget, "planes of an image", count * planes * height * width)?;
+        let mut moments = vec![Moments::NONE; count];
+        for first in (0..depth).step_by(planes.max(1)) {
+            if stop.load(Ordering::Relaxed) {
+                return Err(PrepareError::Stopped);
+            }
+            let window = [planes.min(depth - first), height, width];
+            let voxels: usize = window.iter().product();
+            let values = &mut slab[..count * voxels];
+            self.window([first as i64, 0, 0], window, values, scratch)?;
+            for (moments, values) in moments.iter_mut().zip(values.chunks_exact(voxels.max(1))) {
+                *moments = moments.and(Moments::from_values(values));
+            }
+        }
+        let channels = self.channels.iter_mut().zip(&what.steps.channels).zip(&moments);
+        for (index, ((channel, step), own)) in channels.enumerate() {
+            let normalisation = step.normalisation;
+            let own = ChannelStatistics { mean: own.mean, std: own.deviation(), min: own.min, max: own.max };
+            let found = normalisation.intensity(&own, what.foreground.get(&index));
+            channel.intensity = found.ok_or(NoStatistics { channel: index, normalisation })?;
+            if let Some(ranges) = &mut channel.ranges {
+                ranges.normalise(channel.intensity);
+            }
+        }
+        Ok(self)
     }
 
     /// The channels of a window: the channels of the image, then of earlier labels.

@@ -61,7 +61,7 @@ impl Ranges {
     }
 
     /// Converts the ranges of stored intensities to ranges of normalised ones.
-    fn normalise(&mut self, intensity: Intensity) {
+    pub(crate) fn normalise(&mut self, intensity: Intensity) {
         let found = |value: f32| value.is_finite();
         // One after the other, as a slice without any voxel has no range.
         for range in self.values.as_chunks_mut::<2>().0.iter_mut().filter(|range| found(range[0])) {

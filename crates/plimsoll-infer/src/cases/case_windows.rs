@@ -152,6 +152,11 @@ impl<'a> CasePlace<'a> {
         }
     }
 
+    /// The window of the case.
+    pub(crate) fn window(&self, model: &SegmentationModel) -> [usize; 3] {
+        model.window_for(self.largest_grid().shape())
+    }
+
     /// The spacing that images are brought to, along the axes of the network.
     pub(crate) fn target(&self) -> Spacing {
         match self {
@@ -216,7 +221,9 @@ impl<'a> CasePlace<'a> {
             CasePlace::Prepared { place, steps } => {
                 let earlier = earlier.map(|path| (path, model.earlier_labels));
                 let what = Preparing { case, fingerprint, steps, foreground: &model.foreground, earlier };
-                CaseWindows::prepared(case, PreparedCase::open(&what, place, cache, budget, stop))
+                let opened = PreparedCase::open(&what, place, cache, budget, stop)
+                    .and_then(|opened| opened.normalised_on_grid(&what, scratch, budget, stop));
+                CaseWindows::prepared(case, opened)
             }
             CasePlace::Zoomed { place, steps, .. } => {
                 let what = Zooming { case, steps, foreground: &model.foreground };

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use plimsoll_data::{Case, Preparation, TargetGrid, inspection_bytes};
 use plimsoll_memory::{Bytes, Mapped};
+use plimsoll_models::WindowLayout;
 use plimsoll_plan::engine_bytes;
 
 use crate::cases::case_spacing::CaseSpacing;
@@ -145,7 +146,7 @@ impl<'a> Planning<'a> {
             logits: self.logits_needs(sums, &rows, slab_axis != 0)?,
             strips: self.strip_needs(sums, &rows, &uncut, memory.is_cut)?,
             spool,
-            ring: self.network.options.ring,
+            ring: self.ring(),
             summed: self.network.summands.summed(),
             inspection: inspection_bytes(images.case)?,
             preparation: place.bytes(images)?,
@@ -160,6 +161,12 @@ impl<'a> Planning<'a> {
             runs: rows.runs(looks, self.network.options.window_batch).saturating_mul(folds),
             window_batch: self.network.options.window_batch,
         })
+    }
+
+    /// Returns the required type of sums. Probabilities of many passes would lose too much in 16 bits.
+    fn ring(&self) -> Option<RingStorage> {
+        let of_probabilities = self.network.activation_of_passes().map(|_| RingStorage::F32);
+        self.network.options.ring.or(of_probabilities)
     }
 
     /// Returns the needs of the sums of some rows. Labels of rows that `is_spooled` are put in order afterwards.
@@ -183,7 +190,9 @@ impl<'a> Planning<'a> {
         };
         let there = |storage| {
             let bytes = device_bytes(&*self.network.backend, &rows.shape, &self.network.summands, storage);
-            bytes.filter(|_| self.network.weights.is_product())
+            bytes.filter(|_| {
+                self.network.weights.is_product() && self.network.activation_of_passes().is_none()
+            })
         };
         let by_device = match RingStorage::ALL.map(there) {
             [Some(in_f32), Some(in_f16)] => {
@@ -207,6 +216,10 @@ impl<'a> Planning<'a> {
         is_cut: bool,
     ) -> Result<Vec<StripNeeds>, InferError> {
         let folds = self.network.model.weights.len();
+        if matches!(self.network.model.windows, WindowLayout::Whole { .. }) {
+            // Each strip would take the only window again, and the network takes far more than the sums.
+            return Ok(Vec::new());
+        }
         // Cut to another box, the same strips may be wider by the rounding of both of their ends.
         let is_cut_later = matches!(self.network.model.preparation, Preparation::NnUnet(_)) && !is_cut;
         let more = if is_cut_later { 2 } else { 0 };

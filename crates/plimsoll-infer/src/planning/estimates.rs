@@ -5,7 +5,6 @@ use plimsoll_memory::Bytes;
 use plimsoll_plan::VerifiedPlan;
 use plimsoll_volume::{Spacing, VoxelBox};
 
-use crate::cases::ahead::Needed;
 use crate::cases::case_spacing::{CaseSpacing, CaseView};
 use crate::cases::case_windows::{CaseImages, CasePlace};
 use crate::cases::headers::Headers;
@@ -18,35 +17,37 @@ use crate::planning::needs::CaseNeeds;
 use crate::planning::plan::{CaseEstimate, PredictPlan};
 
 impl Planning<'_> {
-    /// Plans what predicting some cases would hold and take, one after the other as [`predict_cases`](crate::predict_cases) does it, so that
-    /// beside each but the last the next one is read. Headers alone are opened: nothing is allocated, and no voxel is read.
+    /// Returns the window of a case from the headers of its images.
     ///
     /// # Errors
-    /// Returns an error if the network cannot be planned. Of a case, if a header cannot be read, its spacing cannot be meant, or the limit is too low for it.
-    pub(crate) fn plan(
-        &self,
-        requests: &[CaseRequest<'_>],
-    ) -> Result<Vec<Result<CaseEstimate, InferError>>, InferError> {
-        self.plan_beside(requests, |number| {
-            // What is wrong with the next case is told at its turn.
-            let next = requests.get(number + 1)?;
-            Some(Needed::read(next.case, next.earlier).ok()??.ahead())
-        })
+    /// Returns an error if a header cannot be read, or its spacing cannot be meant.
+    pub(crate) fn window_by_headers(&self, request: &CaseRequest<'_>) -> Result<[usize; 3], InferError> {
+        let case = request.case;
+        let headers = Headers::read(case, request.earlier)?.ok_or_else(|| unreadable(case))?;
+        let images = CaseImages {
+            case,
+            geometry: &headers.geometry,
+            stated: headers.stated,
+            nonzero_box: VoxelBox::whole(headers.geometry.shape()),
+            earlier: request.earlier,
+            within: request.within,
+            spacing: self.spacing_of(case),
+        };
+        Ok(CasePlace::new(&self.network.model, images)?.window(&self.network.model))
     }
 
-    /// Plans each of some cases as [`plan`](Planning::plan) does, but as if it were predicted alone: no other is read beside it.
+    /// Returns the window of a case of which only the grid is known.
     ///
     /// # Errors
-    /// Returns the errors of [`plan`](Planning::plan).
-    pub(crate) fn plan_alone(
-        &self,
-        requests: &[CaseRequest<'_>],
-    ) -> Result<Vec<Result<CaseEstimate, InferError>>, InferError> {
-        self.plan_beside(requests, |_| None)
+    /// Returns an error if its spacing cannot be meant.
+    pub(crate) fn window_of_grid(&self, planned: &CaseGrid<'_>) -> Result<[usize; 3], InferError> {
+        let case = case_of_grid(planned);
+        let place = CasePlace::new(&self.network.model, images_of_grid(&case, planned))?;
+        Ok(place.window(&self.network.model))
     }
 
     /// Plans cases; `ahead` says what the case behind each is read in meanwhile.
-    fn plan_beside(
+    pub(crate) fn plan_beside(
         &self,
         requests: &[CaseRequest<'_>],
         ahead: impl Fn(usize) -> Option<Bytes>,
@@ -152,17 +153,9 @@ impl Planning<'_> {
 
     /// Returns the needs of a case of which only the grid is known.
     fn needs_of_grid(&self, planned: &CaseGrid<'_>) -> Result<CaseNeeds, InferError> {
-        let CaseGrid { name, geometry, element } = *planned;
-        let case = Case { id: name.into(), images: Vec::new(), label: None, reading: Reading::default() };
-        let images = CaseImages {
-            case: &case,
-            geometry: &geometry,
-            stated: geometry.spacing(),
-            nonzero_box: VoxelBox::whole(geometry.shape()),
-            earlier: None,
-            within: None,
-            spacing: None,
-        };
+        let CaseGrid { geometry, element, .. } = *planned;
+        let case = case_of_grid(planned);
+        let images = images_of_grid(&case, planned);
         let place = CasePlace::new(&self.network.model, images)?;
         let voxels = (geometry.voxel_count() as u64).saturating_mul(element.size() as u64);
         let decoded = Bytes(voxels.saturating_mul(self.network.model.channels.len() as u64));
@@ -175,5 +168,24 @@ impl Planning<'_> {
             waits_in_memory: true,
         };
         self.needs(images, &place, false, memory)
+    }
+}
+
+/// A case of a grid, without files.
+fn case_of_grid(planned: &CaseGrid<'_>) -> Case {
+    Case { id: planned.name.into(), images: Vec::new(), label: None, reading: Reading::default() }
+}
+
+/// The images of a case of which only the grid is known.
+fn images_of_grid<'a>(case: &'a Case, planned: &'a CaseGrid<'_>) -> CaseImages<'a> {
+    let geometry = &planned.geometry;
+    CaseImages {
+        case,
+        geometry,
+        stated: geometry.spacing(),
+        nonzero_box: VoxelBox::whole(geometry.shape()),
+        earlier: None,
+        within: None,
+        spacing: None,
     }
 }

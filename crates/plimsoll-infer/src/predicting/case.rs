@@ -60,6 +60,7 @@ impl Predictor {
         // Shared, so that the engine can be replaced while the model's answers and steps are in use.
         let model = Arc::clone(&self.network.model);
         let place = CasePlace::new(&model, images)?;
+        self.fit(place.window(&model))?;
         let next = next.and_then(|next| Some((Needed::read(next.case, next.earlier).ok()??, next)));
         let ahead = next.as_ref().map_or(Bytes::ZERO, |(needed, _)| needed.ahead());
         let memory = CaseMemory::from_headers(&headers, held, ahead, labels.waits_beside().is_some());

@@ -7,11 +7,11 @@ use std::sync::atomic::AtomicBool;
 
 use plimsoll_data::Case;
 use plimsoll_memory::{Budget, Bytes, Overhead, Reservation};
-use plimsoll_models::SegmentationModel;
-use plimsoll_plan::Backend;
+use plimsoll_models::{SegmentationModel, WindowLayout};
+use plimsoll_plan::{Backend, engine_bytes};
 use serde::Serialize;
 
-use crate::cases::ahead::LookAhead;
+use crate::cases::ahead::{LookAhead, Needed};
 use crate::cases::case_spacing::{CaseSpacing, CaseView};
 use crate::cases::request::{CaseGrid, CaseInput, CaseRequest};
 use crate::error::InferError;
@@ -47,6 +47,8 @@ pub struct Predictor {
     /// The spacings of cases that are seen at another one than the model's, by name.
     spacings: BTreeMap<String, CaseSpacing>,
     alternatives: Alternatives,
+    /// The bytes that are reserved for the network, without an engine.
+    held: Bytes,
 }
 
 impl Predictor {
@@ -94,8 +96,68 @@ impl Predictor {
         let overhead = budget.reserve("overhead", overhead).map_err(InferError::Overhead)?;
         let patch = window_below(&model, &options, &*backend, budget)?;
         let model = SegmentationModel { patch, ..model };
+        let before = budget.used();
         let network = SlidingWindow::new(model, options, backend, budget)?;
-        Ok(Predictor { network, overhead, spacings: BTreeMap::new(), alternatives: Alternatives::default() })
+        let held = budget.used() - before;
+        let (spacings, alternatives) = (BTreeMap::new(), Alternatives::default());
+        Ok(Predictor { network, overhead, spacings, alternatives, held })
+    }
+
+    /// Fits the network to the window of a case, if it has another one.
+    ///
+    /// # Errors
+    /// Returns an error if the network does not take the window, or the budget has no room.
+    pub(crate) fn fit(&mut self, window: [usize; 3]) -> Result<(), InferError> {
+        if window == self.network.model.patch {
+            return Ok(());
+        }
+        self.network.running = None;
+        let others = self.network.budget.used() - self.held;
+        self.network.fit(window)?;
+        self.held = self.network.budget.used() - others;
+        self.alternatives = Alternatives::default();
+        Ok(())
+    }
+
+    /// Returns a predictor that is fitted to the window of a case, to plan with: on a ledger of its own, where all that is reserved beside this
+    /// one's network is reserved too. `None` if this one is fitted to it.
+    fn fitted_to(&self, window: [usize; 3]) -> Result<Option<(Predictor, Reservation)>, InferError> {
+        let network = &self.network;
+        if window == network.model.patch {
+            return Ok(None);
+        }
+        let running = network.running.as_ref().map(|running| running.engine.plan());
+        let engine = running.map_or(Bytes::ZERO, |plan| engine_bytes(&*network.backend, plan));
+        let ledger = Budget::new(network.budget.limit());
+        let overhead = self.overhead.bytes();
+        let others = ledger.reserve("others", network.budget.used() - self.held - engine - overhead)?;
+        let model = SegmentationModel { patch: window, ..(*network.model).clone() };
+        let backend = Arc::clone(&network.backend);
+        let mut fitted = Predictor::beside(overhead, model, network.options, backend, &ledger)?;
+        fitted.spacings = self.spacings.clone();
+        Ok(Some((fitted, others)))
+    }
+
+    /// Plans cases, each with the network fitted to its window; `ahead` returns the bytes in which the case behind each is read meanwhile.
+    fn plan_each(
+        &self,
+        requests: &[CaseRequest<'_>],
+        ahead: impl Fn(usize) -> Option<Bytes>,
+    ) -> Result<Vec<Result<CaseEstimate, InferError>>, InferError> {
+        if !matches!(self.model().windows, WindowLayout::Whole { .. }) {
+            return self.planning().plan_beside(requests, ahead);
+        }
+        let mut plans = Vec::with_capacity(requests.len());
+        for (number, request) in requests.iter().enumerate() {
+            let one = std::slice::from_ref(request);
+            let fitted = self.planning().window_by_headers(request).and_then(|window| self.fitted_to(window));
+            match fitted {
+                Ok(Some((fitted, _))) => plans.extend(fitted.planning().plan_beside(one, |_| ahead(number))?),
+                Ok(None) => plans.extend(self.planning().plan_beside(one, |_| ahead(number))?),
+                Err(error) => plans.push(Err(error)),
+            }
+        }
+        Ok(plans)
     }
 
     /// The model.
@@ -126,7 +188,11 @@ impl Predictor {
         &self,
         requests: &[CaseRequest<'_>],
     ) -> Result<Vec<Result<CaseEstimate, InferError>>, InferError> {
-        self.planning().plan(requests)
+        self.plan_each(requests, |number| {
+            // What is wrong with the next case is told at its turn.
+            let next = requests.get(number + 1)?;
+            Some(Needed::read(next.case, next.earlier).ok()??.ahead())
+        })
     }
 
     /// Plans each of some cases as [`plan`](Predictor::plan) does, but as if it were predicted alone: no other is read beside it.
@@ -137,7 +203,7 @@ impl Predictor {
         &self,
         requests: &[CaseRequest<'_>],
     ) -> Result<Vec<Result<CaseEstimate, InferError>>, InferError> {
-        self.planning().plan_alone(requests)
+        self.plan_each(requests, |_| None)
     }
 
     /// Returns the view on a case at a spacing, or at the model's, from the headers of its images alone.
@@ -158,7 +224,10 @@ impl Predictor {
     /// # Errors
     /// Returns an error if the memory limit is too low for it, or its spacing is not plausible.
     pub fn plan_grid(&self, planned: &CaseGrid<'_>) -> Result<PredictPlan, InferError> {
-        self.planning().plan_grid(planned)
+        match self.fitted_to(self.planning().window_of_grid(planned)?)? {
+            Some((fitted, _others)) => fitted.planning().plan_grid(planned),
+            None => self.planning().plan_grid(planned),
+        }
     }
 
     /// Plans a case as [`plan_grid`](Predictor::plan_grid) does, and finds the least limit that would do.
@@ -166,7 +235,10 @@ impl Predictor {
     /// # Errors
     /// Returns the errors of [`plan_grid`](Predictor::plan_grid).
     pub fn estimate_grid(&self, planned: &CaseGrid<'_>) -> Result<CaseEstimate, InferError> {
-        self.planning().estimate_grid(planned)
+        match self.fitted_to(self.planning().window_of_grid(planned)?)? {
+            Some((fitted, _others)) => fitted.planning().estimate_grid(planned),
+            None => self.planning().estimate_grid(planned),
+        }
     }
 
     /// Predicts a case and writes its labels, with the geometry and header of its first image. Returns its plan and its times.
@@ -218,7 +290,7 @@ impl Predictor {
 
     /// Returns what planning needs of it.
     pub(crate) fn planning(&self) -> Planning<'_> {
-        let Predictor { network, overhead, spacings, alternatives } = self;
+        let Predictor { network, overhead, spacings, alternatives, .. } = self;
         Planning { network, spacings, overhead: overhead.bytes(), alternatives }
     }
 }

@@ -1,7 +1,7 @@
 //! The buffers that windows pass through.
 
 use plimsoll_graph::{Program, Role, TensorId};
-use plimsoll_memory::{Budget, MapError, Mapped, Reservation};
+use plimsoll_memory::{Budget, Bytes, MapError, Mapped, Reservation};
 use plimsoll_plan::EngineError;
 
 use crate::summing::forward::Forward;
@@ -37,6 +37,17 @@ impl Buffers {
             rooms: (0..threads).map(|_| Room::new(window, budget)).collect::<Result<_, _>>()?,
             _stacks: budget.reserve("windows", stacks(threads))?,
         })
+    }
+
+    /// Frees all of them.
+    ///
+    /// # Errors
+    /// Returns an error if the budget refuses even nothing.
+    pub(crate) fn free(&mut self, budget: &Budget) -> Result<(), MapError> {
+        let nothing = || Mapped::zeroed(budget, "windows", 0);
+        let _stacks = budget.reserve("windows", Bytes::ZERO)?;
+        *self = Buffers { image: nothing()?, other: nothing()?, rooms: Vec::new(), _stacks };
+        Ok(())
     }
 
     /// Numbers of what a program is run on, or of the largest tensor that is written before: a parameter, or the identity in a head's place.

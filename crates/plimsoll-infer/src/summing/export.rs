@@ -292,7 +292,7 @@ mod tests {
     use std::sync::Arc;
 
     use plimsoll_data::{
-        Interpolation, LabelTies, NnUnetSteps, Planes, PreparedGrid, Resizing, TargetSpacing,
+        Interpolation, LabelTies, NnUnetSteps, Planes, PreparedGrid, Resizing, StepOrder, TargetSpacing,
     };
     use plimsoll_volume::{Affine, Geometry, Spacing};
     use serde_json::Value;
@@ -331,6 +331,7 @@ mod tests {
         let geometry = Geometry::new(three(&example["shape"]), Affine(rows)).unwrap();
         let resizing = |order| Resizing { order, order_across: Interpolation::Nearest, slices: None };
         let steps = NnUnetSteps {
+            order: StepOrder::NnUnet,
             transposed: three(&example["transposed"]),
             reorients: example["reorients"].as_bool().unwrap(),
             planes: Planes::Any,

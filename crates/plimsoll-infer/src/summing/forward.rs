@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use plimsoll_graph::{DType, GraphError, Node, Op, Program, TensorId};
 use plimsoll_memory::{Budget, Mapped};
-use plimsoll_models::SegmentationModel;
+use plimsoll_models::{Interpolated, SegmentationModel};
 use plimsoll_nn::{Headless, WeightPart, names, predict, split_sources};
 use plimsoll_plan::{
     Backend, Engine, HostSlice, HostSliceMut, PlanError, ProgramId, VerifiedPlan, open_engine,
@@ -75,7 +75,8 @@ fn written(
     backend: &dyn Backend,
 ) -> Result<Written, InferError> {
     let program = whole_program(model, options, backend)?;
-    let head = Headless::extent(&program);
+    // Probabilities are no linear function of features.
+    let head = Headless::extent(&program).filter(|_| model.interpolated != Interpolated::MeanProbabilities);
     let no_features = |why| match model.weights.first() {
         Some(weights) => InferError::NoFeatures { model: weights.path.clone(), why },
         None => internal("a model has no weights"),

@@ -61,6 +61,7 @@ impl SlidingWindow {
         copied: &mut Mapped<f32>,
     ) -> Result<Option<Refused>, InferError> {
         let Work { clock, summing, passes, progress, .. } = work;
+        let (activation, outputs) = (self.activation_of_passes(), self.model.answers.outputs());
         let Buffers { image, other, rooms, .. } = &mut self.buffers;
         let (at_once, of_window) = (self.forward.at_once, image.len());
         let input = match passes[..] {
@@ -80,8 +81,13 @@ impl SlidingWindow {
         if !copied.is_empty() && !summing.on_device {
             engine.read(forward, output, HostSliceMut::F32(copied))?;
         }
-        clock.lap(|times| &mut times.forward_seconds);
         let said = self.forward.program.shape(output).count() / at_once;
+        if let Some(activation) = activation {
+            copied
+                .chunks_exact_mut(said.max(1))
+                .for_each(|logits| activation.apply(logits, said / outputs.max(1)));
+        }
+        clock.lap(|times| &mut times.forward_seconds);
         for (sample, pass) in passes.drain(..).enumerate() {
             let Pass { start, mirrored, is_last } = pass;
             let of_sample = sample * said..(sample + 1) * said;

@@ -25,7 +25,7 @@ pub(crate) struct Place {
 pub(crate) struct AxisPlaces<'a> {
     grid: &'a TargetGrid,
     stored_axis: usize,
-    /// Voxels of the ring before the image, which stands in the middle of a ring that is larger.
+    /// Voxels of the ring before the image.
     lead: usize,
     /// The last voxel of the image, in the order of passing.
     last: usize,
@@ -33,9 +33,14 @@ pub(crate) struct AxisPlaces<'a> {
     counted_from: Option<usize>,
 }
 
-/// Returns the number of voxels of the ring before the image along each axis: an image smaller than a window is centred in it.
+/// Returns the number of voxels of the ring before the image along each axis.
 pub(crate) fn lead(grid: &TargetGrid, shape: &RingShape) -> [usize; 3] {
-    [0, 1, 2].map(|axis| (shape.grid[axis] - grid.shape()[axis]) / 2)
+    [0, 1, 2].map(|axis| lead_along(grid, shape, axis))
+}
+
+/// The same along one axis.
+fn lead_along(grid: &TargetGrid, shape: &RingShape, axis: usize) -> usize {
+    if shape.begins_with_image { 0 } else { (shape.grid[axis] - grid.shape()[axis]) / 2 }
 }
 
 impl<'a> AxisPlaces<'a> {
@@ -43,7 +48,7 @@ impl<'a> AxisPlaces<'a> {
     pub(crate) fn new(grid: &'a TargetGrid, shape: &RingShape, stored_axis: usize) -> AxisPlaces<'a> {
         let (axis, _) = grid.axis_of(stored_axis);
         let extent = shape.grid[axis];
-        let lead = (extent - grid.shape()[axis]) / 2;
+        let lead = lead_along(grid, shape, axis);
         // In a ring that is passed backwards, place p comes at turn end − p.
         let counted_from = (shape.axis == axis && shape.reversed).then_some(extent - 1);
         let last = match counted_from {

@@ -21,6 +21,8 @@ pub struct RingShape {
     pub window: [usize; 3],
     /// The activation that is applied to means of logits before they are interpolated.
     pub activation: Option<Activation>,
+    /// `true` if an image that is smaller than the grid is at its beginning, rather than in its middle.
+    pub begins_with_image: bool,
     /// The part of a plane that is held.
     pub tile: Tile,
 }
@@ -48,12 +50,15 @@ pub enum Activation {
     Softmax,
     /// The probability of each output by itself.
     Sigmoid,
+    /// None, as means are of probabilities.
+    Done,
 }
 
 impl Activation {
     /// Applies it to the logits `[class][voxel]` of a plane of so many voxels.
     pub(crate) fn apply<S: Sum>(self, logits: &mut [S], voxels: usize) {
         match self {
+            Activation::Done => {}
             Activation::Sigmoid => {
                 logits.iter_mut().for_each(|logit| *logit = S::narrow(1.0 / (1.0 + (-logit.wide()).exp())));
             }

@@ -72,7 +72,7 @@ impl Rows {
     #[cfg(test)]
     pub(crate) fn new(grid: &TargetGrid, window: [usize; 3], step: f64, slices: usize) -> Rows {
         let place = |_, extent, window| Starts::new(extent, window, step);
-        Rows::placed(grid, window, window, None, slices, place)
+        Rows::placed(grid, window, Padding::centred(window), None, slices, place)
     }
 
     /// Places a model's windows over a case at its own distance, or else at most the share `step` of a window apart, along a stored axis.
@@ -81,9 +81,10 @@ impl Rows {
             (Interpolated::Logits, _) => None,
             (Interpolated::Probabilities, Answers::Classes(_)) => Some(Activation::Softmax),
             (Interpolated::Probabilities, Answers::Regions(_)) => Some(Activation::Sigmoid),
+            (Interpolated::MeanProbabilities, _) => Some(Activation::Done),
         };
         let place = |axis: usize, extent, window| match model.windows {
-            WindowLayout::Even => Starts::new(extent, window, step),
+            WindowLayout::Even | WindowLayout::Whole { .. } => Starts::new(extent, window, step),
             WindowLayout::Fixed { overlap, .. } => Starts::fixed(extent, window, overlap[axis]),
             WindowLayout::Interior { margin, .. } => Starts::interior(extent, window, margin),
         };
@@ -91,22 +92,24 @@ impl Rows {
             WindowLayout::Interior { extent, .. } => {
                 [0, 1, 2].map(|axis| extent[axis].max(model.patch[axis]))
             }
-            WindowLayout::Even | WindowLayout::Fixed { .. } => model.patch,
+            WindowLayout::Even | WindowLayout::Fixed { .. } | WindowLayout::Whole { .. } => model.patch,
         };
-        Rows::placed(grid, model.patch, least, activation, slices, place)
+        let begins_with_image = matches!(model.windows, WindowLayout::Whole { .. });
+        let padding = Padding { least, begins_with_image };
+        Rows::placed(grid, model.patch, padding, activation, slices, place)
     }
 
     /// Places windows that each overlap a share of the one before along each axis, as MONAI places them, along a stored axis.
     pub(crate) fn fixed(grid: &TargetGrid, window: [usize; 3], overlap: [f64; 3], slices: usize) -> Rows {
         let place = |axis: usize, extent, window| Starts::fixed(extent, window, overlap[axis]);
-        Rows::placed(grid, window, window, None, slices, place)
+        Rows::placed(grid, window, Padding::centred(window), None, slices, place)
     }
 
-    /// Places windows over a case, which is padded to the extent `least`.
+    /// Places windows over a case.
     fn placed(
         grid: &TargetGrid,
         window: [usize; 3],
-        least: [usize; 3],
+        Padding { least, begins_with_image }: Padding,
         activation: Option<Activation>,
         slices: usize,
         place: impl Fn(usize, usize, usize) -> Starts,
@@ -114,7 +117,7 @@ impl Rows {
         let (axis, reversed) = grid.axis_of(slices);
         let extent = extents(grid, least);
         let tile = Tile::whole([0; 2]);
-        let shape = RingShape { grid: extent, axis, reversed, window, activation, tile };
+        let shape = RingShape { grid: extent, axis, reversed, window, activation, begins_with_image, tile };
         let starts = |axis: usize| place(axis, extent[axis], window[axis]);
         let whole = Rows {
             shape,
@@ -310,6 +313,22 @@ impl Rows {
         let mut part = self.part;
         part.shape[choice.strips.axis] = choice.strips.size;
         Rows { shape, part, ..self.clone() }
+    }
+}
+
+/// The padding of an image that is smaller than its windows.
+#[derive(Clone, Copy)]
+struct Padding {
+    /// The least extent of the grid.
+    least: [usize; 3],
+    /// `true` if all of it is behind the image.
+    begins_with_image: bool,
+}
+
+impl Padding {
+    /// The padding that has the image in its middle.
+    fn centred(least: [usize; 3]) -> Padding {
+        Padding { least, begins_with_image: false }
     }
 }
 

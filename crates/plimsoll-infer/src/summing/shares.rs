@@ -186,7 +186,8 @@ mod tests {
             [(0.0, 0, false), (0.0, 1, true), (0.1, 0, false), (0.1, 1, true), (0.1, 2, false)]
         {
             let tile = Tile::whole([0; 2]);
-            let shape = RingShape { grid, axis, reversed, window, activation: None, tile };
+            let shape =
+                RingShape { grid, axis, reversed, window, activation: None, begins_with_image: false, tile };
             let shape = RingShape { tile: Tile::whole(shape.plane_axes().map(|axis| grid[axis])), ..shape };
             let weights = Weights { along: gaussian(window), least, margin: 0 };
             let mut shares = Shares::new(shape, starts, &weights, looks, &budget).unwrap();

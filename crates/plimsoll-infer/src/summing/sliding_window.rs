@@ -5,7 +5,7 @@ use std::sync::Arc;
 use plimsoll_data::{PREPARED_SCRATCH, Preparation, Scratch, TargetGrid};
 use plimsoll_graph::DType;
 use plimsoll_memory::{Budget, Bytes, Reservation};
-use plimsoll_models::SegmentationModel;
+use plimsoll_models::{Answers, Interpolated, SegmentationModel};
 use plimsoll_nn::weights::WeightFile;
 use plimsoll_parallel::Pool;
 use plimsoll_plan::{Backend, VerifiedPlan};
@@ -16,6 +16,7 @@ use crate::options::{PredictOptions, RingStorage};
 use crate::summing::buffers::Buffers;
 use crate::summing::forward::{Forward, Running, planned};
 use crate::summing::mirror::all_mirrors;
+use crate::summing::ring_shape::Activation;
 use crate::summing::rows::Rows;
 use crate::summing::settings::Summing;
 use crate::summing::summands::Summands;
@@ -104,11 +105,41 @@ impl SlidingWindow {
         Summing { summands, storage, looks, pool: Arc::clone(&self.pool), on_device }
     }
 
-    /// Returns how many numbers of windows in one run are copied from a device if this process sums them: none if they lie in memory of
+    /// Returns how many numbers of windows in one run are copied if this process sums them: none if they are summed as they lie in memory of
     /// this process.
     pub(crate) fn copied_numbers(&self) -> usize {
-        let numbers = self.forward.program.shape(self.forward.output).count();
-        self.backend.device_memory().map_or(0, |_| numbers)
+        let is_copied = self.backend.device_memory().is_some() || self.activation_of_passes().is_some();
+        if is_copied { self.forward.program.shape(self.forward.output).count() } else { 0 }
+    }
+
+    /// Returns the activation of what each pass computes, where its probabilities are summed.
+    pub(crate) fn activation_of_passes(&self) -> Option<Activation> {
+        match (self.model.interpolated, &self.model.answers) {
+            (Interpolated::MeanProbabilities, Answers::Classes(_)) => Some(Activation::Softmax),
+            (Interpolated::MeanProbabilities, Answers::Regions(_)) => Some(Activation::Sigmoid),
+            (Interpolated::Logits | Interpolated::Probabilities, _) => None,
+        }
+    }
+
+    /// Writes the forward pass over a window of another extent, if the window has another one. The engine is freed then.
+    ///
+    /// # Errors
+    /// Returns an error if the network does not take the window, or the budget has no room.
+    pub(crate) fn fit(&mut self, window: [usize; 3]) -> Result<(), InferError> {
+        if self.model.patch == window {
+            return Ok(());
+        }
+        self.running = None;
+        let model = SegmentationModel { patch: window, ..(*self.model).clone() };
+        // No window has this extent: without its buffers the network is fitted to none, whatever fails below.
+        self.model = Arc::new(SegmentationModel { patch: [0; 3], ..model.clone() });
+        // The last buffers go before the next ones come.
+        self.buffers.free(&self.budget)?;
+        (self.forward, self.summands) = Forward::new(&model, &self.options, &*self.backend, &self.budget)?;
+        self.buffers = Buffers::new(&self.forward, window, self.options.threads, &self.budget)?;
+        self.weights = Weights::new(model.windows, window, self.options.window_weights);
+        self.model = Arc::new(model);
+        Ok(())
     }
 
     /// Returns the type in which features are stored.

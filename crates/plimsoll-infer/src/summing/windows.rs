@@ -124,6 +124,7 @@ impl Weights {
     pub(crate) fn new(windows: WindowLayout, window: [usize; 3], asked: WindowWeights) -> Weights {
         match windows {
             WindowLayout::Even if asked == WindowWeights::Constant => Weights::constant(window),
+            WindowLayout::Whole { .. } => Weights::constant(window),
             WindowLayout::Even => Weights { along: gaussian(window), least: 0.0, margin: 0 },
             WindowLayout::Fixed { sigma_scale: None, .. } => Weights::constant(window),
             WindowLayout::Fixed { sigma_scale: Some(share), .. } => Weights::symmetric(window, [share; 3]),

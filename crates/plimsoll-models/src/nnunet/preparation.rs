@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use plimsoll_data::{
     Channel, ChannelStatistics, IntensityProperties, MaskedNormalisation, NnUnetSteps, Normalisation, Planes,
-    TargetSpacing,
+    StepOrder, TargetSpacing,
 };
 use plimsoll_run::bounds::check_spacing;
 use plimsoll_volume::Spacing;
@@ -86,6 +86,7 @@ pub(super) fn images(
     let foreground = foreground(&root, &normalised)?;
     let labels = resampling(configuration, "resampling_fn_seg", true)?;
     let steps = NnUnetSteps {
+        order: StepOrder::NnUnet,
         transposed,
         reorients: reader.reorients,
         planes: reader.planes,
