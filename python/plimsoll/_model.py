@@ -144,8 +144,9 @@ class Model:
         )
         self._description: dict[str, Any] = json.loads(self._model.description())
         for name, value in {"tile_step_size": tile_step_size, "use_gaussian": use_gaussian}.items():
-            if value is not None and self.kind == "monai":
-                raise ValueError(f"{name} has no effect: a model of MONAI has windows of its own; leave it out")
+            program = {"monai": "MONAI", "hd-bet": "HD-BET"}.get(self.kind)
+            if value is not None and program:
+                raise ValueError(f"{name} has no effect: a model of {program} has windows of its own; leave it out")
 
     def _folder(self, path: Path) -> str:
         """Return the path of a model, extracting an archive."""
@@ -166,7 +167,7 @@ class Model:
 
     @property
     def kind(self) -> str:
-        """The origin: ``"run"``, ``"file"``, ``"nnunet"`` or ``"monai"``."""
+        """The origin: ``"run"``, ``"file"``, ``"nnunet"``, ``"monai"`` or ``"hd-bet"``."""
         return str(self._description["kind"])
 
     @property

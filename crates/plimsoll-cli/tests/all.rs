@@ -17,6 +17,7 @@ mod export;
 mod failing_disk;
 mod faults;
 mod followed_hints;
+mod hd_bet;
 mod hints;
 mod hostile_settings;
 mod images;

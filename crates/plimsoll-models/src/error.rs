@@ -8,6 +8,7 @@ use plimsoll_nn::ConfigError;
 use plimsoll_nn::weights::WeightError;
 use plimsoll_run::{FoldName, FolderUse, RunError, RunFolder};
 
+use crate::hd_bet::HdBetError;
 use crate::monai::MonaiError;
 use crate::nnunet::NnUnetError;
 use crate::tensorflow_js::TensorFlowError;
@@ -41,6 +42,9 @@ pub enum ModelError {
     /// A model of MONAI cannot be used.
     #[error("{0}")]
     Monai(#[source] Box<MonaiError>),
+    /// A model of HD-BET cannot be used.
+    #[error("{0}")]
+    HdBet(#[source] Box<HdBetError>),
     /// A model of TensorFlow.js cannot be imported.
     #[error("{0}")]
     TensorFlow(#[source] Box<TensorFlowError>),
@@ -204,6 +208,12 @@ impl From<MonaiError> for ModelError {
     }
 }
 
+impl From<HdBetError> for ModelError {
+    fn from(error: HdBetError) -> ModelError {
+        ModelError::HdBet(Box::new(error))
+    }
+}
+
 impl From<TensorFlowError> for ModelError {
     fn from(error: TensorFlowError) -> ModelError {
         ModelError::TensorFlow(Box::new(error))
@@ -233,6 +243,7 @@ impl ModelError {
             ModelError::NnUnet(error) => Some(error.remedy()),
             ModelError::NotExported { hint, .. } => Some((*hint).into()),
             ModelError::Monai(error) => Some(error.remedy()),
+            ModelError::HdBet(error) => Some(error.remedy()),
             ModelError::TensorFlow(error) => Some(error.remedy()),
             ModelError::SeveralUses { .. } => Some(
                 "move one of them to another folder, or name the folder of one fold or of one pair itself".into(),

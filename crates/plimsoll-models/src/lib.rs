@@ -1,8 +1,8 @@
 //! Models of all origins, to predict with.
 //!
 //! [`ModelSource`] decides by contents which kind of model a path is: a run of this program or a fold of it, all folds of a run in one
-//! file ([`model_file`]), a folder of nnU-Net ([`nnunet`]), or a bundle or a description of MONAI ([`monai`]). [`OpenedModel::open`] opens
-//! all of them. Each becomes a [`SegmentationModel`], which says how images are prepared, how windows are predicted and which labels its
+//! file ([`model_file`]), a folder of nnU-Net ([`nnunet`]), or a bundle or a description of MONAI ([`monai`]) or of HD-BET ([`hd_bet`]).
+//! [`OpenedModel::open`] opens all of them. Each becomes a [`SegmentationModel`], which says how images are prepared, how windows are predicted and which labels its
 //! outputs are; a run that classifies images is a [`Model`]. [`total_segmentator`] knows the tasks of TotalSegmentator, whose models are nnU-Net's.
 //!
 //! Models leave as weights of their authors' names ([`export_weights`]), ONNX graphs ([`onnx`]), nnU-Net folders or one file.
@@ -10,10 +10,12 @@
 
 mod error;
 mod export;
+pub mod hd_bet;
 mod model;
 pub mod model_file;
 mod model_source;
 pub mod monai;
+mod new_files;
 pub mod nnunet;
 pub mod onnx;
 mod open;

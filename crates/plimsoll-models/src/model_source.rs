@@ -9,6 +9,7 @@ use plimsoll_run::{
     FoldFolder, FolderUse, RunConfig, RunError, RunFolder, Settings, Specification, Task, pairs_in,
 };
 
+use crate::hd_bet::HdBetModel;
 use crate::model::first_fold;
 use crate::model_file::{MODEL_ENDING, ModelFile};
 use crate::monai::MonaiModel;
@@ -37,7 +38,7 @@ pub enum ModelSource {
     File(PathBuf),
     /// The folder of a bundle of MONAI.
     MonaiBundle(PathBuf),
-    /// A `model.toml` that describes weights of MONAI.
+    /// A `model.toml` that describes weights of MONAI or of HD-BET.
     MonaiConfig(PathBuf),
 }
 
@@ -136,6 +137,11 @@ impl ModelSource {
     /// Returns whether the model is one of MONAI.
     pub fn is_monai(&self) -> bool {
         matches!(self, ModelSource::MonaiBundle(_) | ModelSource::MonaiConfig(_))
+    }
+
+    /// Returns whether the model is one of HD-BET, which has numbered folds.
+    pub fn is_hd_bet(&self) -> bool {
+        matches!(self, ModelSource::MonaiConfig(path) if HdBetModel::is_one(path))
     }
 
     /// The settings that a run began with, or of the first of several pairs; `None` for models of other programs and runs without a fold.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use plimsoll_memory::Budget;
 use plimsoll_run::{CheckpointKind, FoldName, RunConfig, RunFolder};
 
+use crate::hd_bet::HdBetModel;
 use crate::model_file::ModelFile;
 use crate::monai::MonaiModel;
 use crate::nnunet::{NnUnetChoice, NnUnetModel, find_model};
@@ -17,7 +18,7 @@ pub struct OpenOptions {
     pub checkpoint: CheckpointKind,
     /// The only fold that is opened; none for all folds, or those that `nnunet` names.
     pub fold: Option<FoldName>,
-    /// The options of models of nnU-Net.
+    /// The options of models of nnU-Net; its folds also choose those of HD-BET.
     pub nnunet: NnUnetChoice,
 }
 
@@ -58,6 +59,13 @@ pub enum OpenedModel {
         path: PathBuf,
         /// The model.
         model: Box<MonaiModel>,
+    },
+    /// A model of HD-BET.
+    HdBet {
+        /// The description's file.
+        path: PathBuf,
+        /// The model.
+        model: Box<HdBetModel>,
     },
 }
 
@@ -111,6 +119,11 @@ impl OpenedModel {
                 let model = Box::new(MonaiModel::open_bundle(&folder, budget)?);
                 Ok(OpenedModel::Monai { path: folder, model })
             }
+            ModelSource::MonaiConfig(file) if HdBetModel::is_one(&file) => {
+                let folds = fold.map_or_else(|| nnunet.folds.clone(), |fold| vec![fold]);
+                let model = Box::new(HdBetModel::open(&file, &folds, budget)?);
+                Ok(OpenedModel::HdBet { path: file, model })
+            }
             ModelSource::MonaiConfig(file) => {
                 expect_no_fold(path, *fold)?;
                 let model = Box::new(MonaiModel::open_config(&file, budget)?);
@@ -126,7 +139,7 @@ impl OpenedModel {
             | OpenedModel::Pairs { folder, .. }
             | OpenedModel::NnUnet { folder, .. } => folder,
             OpenedModel::File { file, .. } => &file.path,
-            OpenedModel::Monai { path, .. } => path,
+            OpenedModel::Monai { path, .. } | OpenedModel::HdBet { path, .. } => path,
         }
     }
 
@@ -148,6 +161,7 @@ impl OpenedModel {
             }
             OpenedModel::NnUnet { model, .. } => model.lines(),
             OpenedModel::Monai { model, .. } => model.lines(),
+            OpenedModel::HdBet { model, .. } => model.lines(),
         }
     }
 
@@ -160,6 +174,7 @@ impl OpenedModel {
             OpenedModel::Run { model, .. } | OpenedModel::File { model, .. } => (*model).try_into(),
             OpenedModel::NnUnet { model, .. } => Ok(model.model),
             OpenedModel::Monai { model, .. } => Ok(model.model),
+            OpenedModel::HdBet { model, .. } => Ok(model.model),
             OpenedModel::Pairs { folder, .. } => Err(ModelError::OfImages { path: folder }),
         }
     }
@@ -175,9 +190,9 @@ impl OpenedModel {
                 let pairs: Vec<(u32, u32)> = models.iter().map(|(pair, _)| *pair).collect();
                 Err(ModelError::pairs_refused(&folder, &pairs))
             }
-            OpenedModel::NnUnet { folder: path, .. } | OpenedModel::Monai { path, .. } => {
-                Err(ModelError::NotARun { path })
-            }
+            OpenedModel::NnUnet { folder: path, .. }
+            | OpenedModel::Monai { path, .. }
+            | OpenedModel::HdBet { path, .. } => Err(ModelError::NotARun { path }),
         }
     }
 }

@@ -92,7 +92,7 @@ impl ModelOptions {
 /// The description of a model.
 #[derive(Clone, Debug, Serialize)]
 pub struct ModelDescription {
-    /// `run`, `file`, `nnunet` or `monai`.
+    /// `run`, `file`, `nnunet`, `monai` or `hd-bet`.
     pub kind: &'static str,
     /// The folder or the file.
     pub path: PathBuf,
@@ -149,11 +149,12 @@ impl ArrayModel {
             OpenedModel::File { .. } => "file",
             OpenedModel::NnUnet { .. } => "nnunet",
             OpenedModel::Monai { .. } => "monai",
+            OpenedModel::HdBet { .. } => "hd-bet",
         };
-        if options.folds.len() > 1 && kind != "nnunet" {
+        if options.folds.len() > 1 && !["nnunet", "hd-bet"].contains(&kind) {
             return Err(Failure::argument(
                 "folds",
-                "has several folds, which only models of nnU-Net choose from",
+                "has several folds, which only models of nnU-Net and of HD-BET choose from",
             ));
         }
         let steps = match options.postprocessing {

@@ -115,8 +115,8 @@ impl NnUnetFlags {
         }
     }
 
-    /// The first given flag that has an effect only with models of nnU-Net.
-    pub fn first_given(&self) -> Option<&'static str> {
+    /// The given flags that have an effect only with models of nnU-Net; `-f` also with those of HD-BET.
+    pub fn given(&self) -> impl Iterator<Item = &'static str> {
         let given = [
             ("-f", !self.folds.is_empty()),
             ("-chk", self.checkpoint_file.is_some()),
@@ -125,7 +125,7 @@ impl NnUnetFlags {
             ("-prev_stage_predictions", self.prev_stage_predictions.is_some()),
             ("--verbose", self.verbose),
         ];
-        given.into_iter().find(|(_, is_given)| *is_given).map(|(flag, _)| flag)
+        given.into_iter().filter(|(_, is_given)| *is_given).map(|(flag, _)| flag)
     }
 }
 

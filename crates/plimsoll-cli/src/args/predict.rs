@@ -141,13 +141,14 @@ impl Predict {
     /// The request of a model.
     pub fn request(&self, model: PathBuf, backend: Arc<dyn Backend>) -> Outcome<PredictRequest> {
         let threads = self.inference.compute.threads.count();
-        let is_nnunet = matches!(ModelSource::detect(&model)?, ModelSource::NnUnet(_));
+        let source = ModelSource::detect(&model)?;
+        let is_nnunet = matches!(source, ModelSource::NnUnet(_));
         // The defaults of nnU-Net and of this program.
         let mirror = self.mirror || !self.mirror_axes.is_empty() || (is_nnunet && !self.nnunet.disable_tta);
         Ok(PredictRequest {
             volumes: VolumeOptions {
                 unit: self.unit,
-                nnunet: is_nnunet.then(|| self.nnunet.choice()),
+                nnunet: (is_nnunet || source.is_hd_bet()).then(|| self.nnunet.choice()),
                 earlier: self.nnunet.prev_stage_predictions.clone(),
                 probabilities: self.nnunet.save_probabilities,
                 postprocessing: self.steps(),

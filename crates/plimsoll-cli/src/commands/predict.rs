@@ -200,9 +200,13 @@ fn expect_effect(args: &Predict, model: &Path, others: &[PathBuf], is_classifier
     let says_windows = "the model sets the positions of windows";
     let without_effect =
         |flag: &str, why: &str| Err(Failure::new(format!("{flag} has no effect: {why}"), "leave it out"));
-    if let Some(flag) =
-        args.nnunet.first_given().filter(|flag| !(is_any_nnunet || (*flag == "--verbose" && is_all_monai)))
-    {
+    let is_any_hd_bet = std::iter::once(&first).chain(&others).any(ModelSource::is_hd_bet);
+    let has_effect = |flag: &str| match flag {
+        "--verbose" => is_any_nnunet || is_all_monai,
+        "-f" => is_any_nnunet || is_any_hd_bet,
+        _ => is_any_nnunet,
+    };
+    if let Some(flag) = args.nnunet.given().find(|flag| !has_effect(flag)) {
         return without_effect(flag, "the model is not from nnU-Net");
     }
     let of_pairs = "the model has no classifiers of pairs, which `train --one-vs-one` trains";

@@ -160,6 +160,7 @@ const NOT_FOLLOWED: &[(&str, &[&str])] = &[
             "MetricError::Morphology",
             "MetricError::Volume",
             "ModelError::Config",
+            "ModelError::HdBet",
             "ModelError::Monai",
             "ModelError::NnUnet",
             "ModelError::NotExported",

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_models::model_file::{MODEL_ENDING, ModelFile, Verified, WrittenModel, export_model};
 use plimsoll_models::nnunet::{self, models_below};
-use plimsoll_models::{ModelSource, OpenOptions, OpenedModel, tensorflow_js};
+use plimsoll_models::{ModelSource, OpenOptions, OpenedModel, hd_bet, tensorflow_js};
 use plimsoll_run::CheckpointKind;
 use serde::Serialize;
 
@@ -16,10 +16,11 @@ use crate::error::{Error, Outcome};
 /// The depth below a folder that is searched for models: folders of data sets, of trainers, of models.
 const MOST_DEPTH: usize = 3;
 
-/// Models of nnU-Net, or a MeshNet of TensorFlow.js, to import.
+/// Models of nnU-Net, a MeshNet of TensorFlow.js or HD-BET, to import.
 #[derive(Clone, Debug, Default)]
 pub struct ImportRequest {
-    /// An archive of nnU-Net, a folder with models in it, or the `model.json` of a MeshNet or its folder.
+    /// An archive of nnU-Net, a folder with models in it, the `model.json` of a MeshNet or its folder, or the folder of HD-BET's folds or of its
+    /// package.
     pub from: PathBuf,
     /// The folder that they are put into.
     pub to: PathBuf,
@@ -86,7 +87,7 @@ pub struct VerifyRequest {
     pub ram: Option<Bytes>,
 }
 
-/// Imports models of nnU-Net, or a MeshNet of TensorFlow.js, and describes each.
+/// Imports models of nnU-Net, a MeshNet of TensorFlow.js or HD-BET, and describes each.
 ///
 /// # Errors
 /// Returns an error if the source holds no model or cannot be read, or the destination cannot be written. Then nothing half-written is
@@ -97,6 +98,19 @@ pub fn import_models(request: &ImportRequest, context: &Context) -> Outcome<Impo
         let imported = tensorflow_js::import(&file, &request.to, &budget)?;
         let mut model = shown(&imported.model, &budget);
         model.lines.push(format!("SHA-256   {} of the imported weights", imported.sha256));
+        return Ok(ImportedModels {
+            folder: request.to.clone(),
+            files: imported.files.len(),
+            bytes: imported.files.iter().map(|(_, bytes)| bytes).sum(),
+            licences: imported.licence.into_iter().collect(),
+            models: vec![model],
+        });
+    }
+    if let Some(folder) = hd_bet::find(&request.from) {
+        let imported = hd_bet::import(&folder, &request.to, &budget)?;
+        let mut model = shown(&imported.model, &budget);
+        let hashes = imported.sha256.iter().enumerate();
+        model.lines.extend(hashes.map(|(fold, hash)| format!("SHA-256   {hash} of fold {fold}")));
         return Ok(ImportedModels {
             folder: request.to.clone(),
             files: imported.files.len(),

