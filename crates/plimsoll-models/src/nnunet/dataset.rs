@@ -45,11 +45,7 @@ impl ModelDataset {
         let file: Described<Raw> = read(folder.join(ModelDataset::FILE), budget)?;
         let (path, raw) = (&file.path, &file.value);
         let missing = |key: &str| NnUnetError::Missing { path: path.clone(), key: key.into() };
-        // As nnU-Net, which looks for the older name first.
-        let named = raw.modality.as_ref().map(|names| ("modality", names));
-        let named = named.or(raw.channel_names.as_ref().map(|names| ("channel_names", names)));
-        let (key, names) = named.ok_or_else(|| missing("channel_names"))?;
-        let channels = channels(path, key, names)?;
+        let channels = raw.channels(path)?;
         let file_ending = raw.file_ending.clone().ok_or_else(|| missing("file_ending"))?;
         if !preparation::endings().contains(&&file_ending.to_ascii_lowercase()[..]) {
             let (key, found) = ("file_ending".into(), format!("{file_ending:?}"));
@@ -60,6 +56,26 @@ impl ModelDataset {
         let OutputLabels { answers, outputs, foreground } =
             answers(path, labels, raw.regions_class_order.as_ref())?;
         Ok(ModelDataset { channels, file_ending, answers, outputs, foreground })
+    }
+}
+
+/// The names of the channels of images, where nothing else of the description matters.
+///
+/// # Errors
+/// Returns an error if the file cannot be read, or channels are not numbered from 0.
+pub(super) fn channel_names(folder: &Path, budget: &Budget) -> Result<Vec<String>, ModelError> {
+    let file: Described<Raw> = read(folder.join(ModelDataset::FILE), budget)?;
+    Ok(file.value.channels(&file.path)?)
+}
+
+impl Raw {
+    fn channels(&self, path: &Path) -> Result<Vec<String>, NnUnetError> {
+        // As nnU-Net, which looks for the older name first.
+        let named = self.modality.as_ref().map(|names| ("modality", names));
+        let named = named.or(self.channel_names.as_ref().map(|names| ("channel_names", names)));
+        let missing = || NnUnetError::Missing { path: path.into(), key: "channel_names".into() };
+        let (key, names) = named.ok_or_else(missing)?;
+        channels(path, key, names)
     }
 }
 

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use plimsoll_memory::OverBudget;
 use plimsoll_nn::ConfigError;
+use plimsoll_run::FoldName;
 
 /// Why a model of nnU-Net cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -60,6 +61,28 @@ pub enum NnUnetError {
         /// The folders that were searched.
         folds: String,
     },
+    /// Several folds have the checkpoint where one is needed.
+    #[error("{} has several folds: {}", folder.display(), listed(folds))]
+    SeveralFolds {
+        /// The folder of the model.
+        folder: PathBuf,
+        /// Its folds.
+        folds: Vec<FoldName>,
+    },
+    /// A folder has no description of prompts.
+    #[error("{} is no model of nnInteractive: it has no inference_info.json", folder.display())]
+    NotInteractive {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// A model of prompts takes images of several channels.
+    #[error("{} takes images of {found} channels, but prompts need images of one", folder.display())]
+    ImageChannels {
+        /// The folder of the model.
+        folder: PathBuf,
+        /// The number of channels.
+        found: usize,
+    },
     /// A folder is one of nnU-Net 1.
     #[error("{} is a model of nnU-Net 1: it has plans.pkl instead of plans.json", folder.display())]
     FirstVersion {
@@ -92,6 +115,10 @@ pub enum NnUnetError {
     },
 }
 
+fn listed(folds: &[FoldName]) -> String {
+    folds.iter().map(|fold| format!("fold_{fold}")).collect::<Vec<_>>().join(", ")
+}
+
 fn first_found(found: &[PathBuf]) -> String {
     match found.first() {
         None => String::new(),
@@ -118,6 +145,14 @@ impl NnUnetError {
                 "predict with nnU-Net itself, or train again with plans that use a known one".into()
             }
             NnUnetError::NoFold { .. } => "choose folds and a name of the checkpoint that the folder has".into(),
+            NnUnetError::SeveralFolds { folds, .. } => {
+                let first = folds.first().map_or_else(|| "0".into(), FoldName::to_string);
+                format!("choose one of them with ‹fold={first}›")
+            }
+            NnUnetError::NotInteractive { .. } => {
+                "name the folder of a model of nnInteractive; ‹job predict› runs other models of nnU-Net".into()
+            }
+            NnUnetError::ImageChannels { .. } => "use a model that was trained on images of one channel".into(),
             NnUnetError::FirstVersion { .. } => "only models of nnU-Net 2 are supported; train it again with nnU-Net 2".into(),
             NnUnetError::NotOne { .. } => {
                 "name the folder of one of them".into()

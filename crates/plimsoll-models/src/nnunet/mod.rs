@@ -18,6 +18,7 @@ mod error;
 mod export;
 mod find;
 mod import;
+mod interactive;
 mod model;
 mod network;
 mod plans;
@@ -31,5 +32,8 @@ pub use error::NnUnetError;
 pub use export::{DIFFERENCES, ExportedFolder, export_nnunet};
 pub use find::{find_model, is_nnunet, models_below};
 pub use import::{Imported, import};
+pub use interactive::{
+    ChannelPair, InteractiveModel, PromptChannels, PromptSettings, REFINED_MARGIN, is_interactive,
+};
 pub use model::{NnUnetChoice, NnUnetModel};
 pub use postprocessing::{KeepLargest, read_postprocessing};

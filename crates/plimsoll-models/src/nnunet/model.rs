@@ -122,12 +122,12 @@ fn earlier_labels(dataset: &ModelDataset, folder: &Path) -> Result<usize, NnUnet
     })
 }
 
-fn checkpoint(folder: &Path, fold: FoldName, name: &str) -> PathBuf {
+pub(super) fn checkpoint(folder: &Path, fold: FoldName, name: &str) -> PathBuf {
     RunFolder::new(folder).fold(fold).path().join(name)
 }
 
 /// The requested folds, or the existing ones.
-fn folds(folder: &Path, choice: &NnUnetChoice) -> Result<Vec<FoldName>, ModelError> {
+pub(super) fn folds(folder: &Path, choice: &NnUnetChoice) -> Result<Vec<FoldName>, ModelError> {
     let is_there = |fold: &FoldName| checkpoint(folder, *fold, &choice.checkpoint).is_file();
     if !choice.folds.is_empty() {
         return match choice.folds.iter().find(|fold| !is_there(fold)) {
@@ -150,7 +150,7 @@ fn folds(folder: &Path, choice: &NnUnetChoice) -> Result<Vec<FoldName>, ModelErr
     }
 }
 
-fn no_fold(folder: &Path, choice: &NnUnetChoice, folds: &[FoldName]) -> NnUnetError {
+pub(super) fn no_fold(folder: &Path, choice: &NnUnetChoice, folds: &[FoldName]) -> NnUnetError {
     let folds = match folds {
         [] => "any of its folders fold_0, fold_1, …, fold_all".into(),
         folds => folds.iter().map(|fold| format!("fold_{fold}")).collect::<Vec<_>>().join(", "),
@@ -159,15 +159,15 @@ fn no_fold(folder: &Path, choice: &NnUnetChoice, folds: &[FoldName]) -> NnUnetEr
 }
 
 /// The entries of a checkpoint beside its weights.
-struct Checkpoint {
-    trainer: String,
-    configuration: String,
+pub(super) struct Checkpoint {
+    pub(super) trainer: String,
+    pub(super) configuration: String,
     /// Axes of a window, of those that the network has.
     mirror: Vec<i64>,
 }
 
 impl Checkpoint {
-    fn read(path: &Path, budget: &Budget) -> Result<Checkpoint, ModelError> {
+    pub(super) fn read(path: &Path, budget: &Budget) -> Result<Checkpoint, ModelError> {
         let file = PytorchFile::open(path, budget)?;
         let text = |key: &[&str]| -> Result<String, NnUnetError> {
             match file.said(key) {
