@@ -19,6 +19,7 @@
 //! | `window_sums` | sums of the output of any function in the ring of planes, beside `predicting` |
 //! | `predicting` | a case from its files to its files, and folders of cases: [`Predictor`] is the façade |
 //! | `classification` | classes of plain images, beside `predicting` |
+//! | `interactive` | objects that prompts mark, beside `predicting`: [`InteractiveSession`] is the façade |
 //! | `planning` | the memory and the time of a case before anything is allocated for it |
 //! | `summing` | windows through the network, sums of their logits, and the way back to the stored grid |
 //! | `labels` | label maps and probabilities on the stored grid: written, put in order, merged, measured |
@@ -30,6 +31,7 @@ mod arrays;
 mod cases;
 mod classification;
 mod error;
+mod interactive;
 mod labels;
 mod options;
 mod planning;
@@ -45,6 +47,9 @@ pub use cases::request::{CaseGrid, CaseInput, CaseRequest};
 pub use classification::grad_cam::{ImageExplainer, Question};
 pub use classification::images::ImagePredictor;
 pub use error::{Alternative, GridFault, InferError};
+pub use interactive::{
+    InteractiveError, InteractiveOptions, InteractivePlan, InteractiveSession, Pass, PassKind, PromptMask,
+};
 pub use labels::ensemble::{EnsembleRequest, label_by_mean};
 pub use labels::grown_labels::{Growth, grow_labels};
 pub use labels::label_maps::{PartLabels, Written, box_of_labels, merge_labels, split_labels};
