@@ -90,7 +90,8 @@ fn wrong_arguments(wrong: &clap::Error, given: &[OsString]) -> Failure {
         .into_iter()
         .find_map(|kind| match wrong.get(kind)? {
             ContextValue::String(one) => Some(one.clone()),
-            ContextValue::Strings(several) => several.first().cloned(),
+            // The parser lists the most similar one last.
+            ContextValue::Strings(several) => several.last().cloned(),
             _ => None,
         });
     let command = command_given(given);
