@@ -21,6 +21,7 @@ mod hd_bet;
 mod hints;
 mod hostile_settings;
 mod images;
+mod interact;
 mod kills;
 mod large_volumes;
 mod layouts;

@@ -159,6 +159,9 @@ pub enum Cause {
     /// A prediction.
     #[error("{0}")]
     Infer(#[source] plimsoll_infer::InferError),
+    /// A segmentation by prompts.
+    #[error("{0}")]
+    Interactive(#[source] plimsoll_infer::InteractiveError),
     /// Scores.
     #[error("{0}")]
     Metric(#[source] plimsoll_metrics::MetricError),
@@ -303,6 +306,24 @@ impl From<ReportError> for Error {
             ReportError::Table(error) => error.into(),
             ReportError::Volume(error) => error.into(),
             own => Error::with_cause(Cause::Report(own), hint),
+        }
+    }
+}
+
+impl From<plimsoll_infer::InteractiveError> for Error {
+    fn from(error: plimsoll_infer::InteractiveError) -> Error {
+        let hint = error.remedy();
+        match error {
+            plimsoll_infer::InteractiveError::Infer(error) => error.into(),
+            plimsoll_infer::InteractiveError::Volume(error) => error.into(),
+            plimsoll_infer::InteractiveError::Stopped => Error::stopped(
+                "the prediction was stopped; nothing was written",
+                "give the same command again",
+            ),
+            own => {
+                let hint = hint.unwrap_or_else(|| way_out(&own));
+                Error::with_cause(Cause::Interactive(own), hint)
+            }
         }
     }
 }

@@ -30,6 +30,7 @@
 //! | plan a prediction | [`plan_prediction`], [`plan_ensemble`] | [`PredictRequest`] | [`PredictionPlan`] |
 //! | classify images | [`classify`] | [`PredictRequest`] | [`Classified`] |
 //! | run TotalSegmentator's tasks | [`segment`], [`plan_segmentation`] | [`SegmentRequest`] | [`SegmentationReport`] |
+//! | segment what prompts mark | [`interact`], [`plan_interaction`] | [`InteractRequest`] | [`Interacted`] |
 //! | score predictions | [`evaluate`] | [`EvaluateRequest`] | [`Evaluated`] |
 //! | compare models | [`compare`] | [`CompareRequest`] | [`ComparisonReport`] |
 //! | post-process label maps | [`postprocess`], [`choose_postprocessing`] | [`PostprocessRequest`] | [`PostprocessingReport`] |
@@ -68,6 +69,7 @@ pub use jobs::evaluation_parts::ScoredPart;
 pub use jobs::export::{ExportFormat, ExportRequest, ExportedModel, export};
 pub use jobs::fold_data::{DataPlace, FoldData, FoldRequest, open_fold};
 pub use jobs::inspection::{InspectRequest, Inspected, absent_classes, inspect};
+pub use jobs::interact::{InteractRequest, Interacted, Prompt, Prompted, interact, plan_interaction};
 pub use jobs::listed_files::{CLOSED_FOLDERS, dataset_around, expect_apart_from_data};
 pub use jobs::memory_limit::MemoryLimit;
 pub use jobs::models::{

@@ -7,6 +7,7 @@ mod compare;
 mod completions;
 mod evaluate;
 mod inference;
+mod interact;
 mod missing;
 mod models;
 mod nnunet;
@@ -40,6 +41,7 @@ pub use compare::Compare;
 pub use completions::{Completions, Manual};
 pub use evaluate::{Evaluate, Metrics, SurfaceKind};
 pub use inference::{Inference, StorageArgs};
+pub use interact::Interact;
 pub use missing::MissingScores;
 pub use models::{Export, ExportFormat, ExportModel, ImportModels, Models, ShowModels, VerifyModel};
 pub use nnunet::NnUnetFlags;
@@ -115,6 +117,8 @@ pub enum Command {
     Predict(Predict),
     /// Segment CT or MR images as TotalSegmentator does, with its weights.
     Segment(Segment),
+    /// Segment an object that points, boxes, scribbles or lassos mark, with a model of nnInteractive.
+    Interact(Interact),
     /// Answer requests over HTTP: images in, labels out, within one memory limit.
     Serve(Serve),
     /// Post-process label maps: largest components, holes, gaps; and choose helpful steps by cross-validation.

@@ -9,8 +9,8 @@ use plimsoll_report::contents;
 use plimsoll_run::{FolderUse, RunFolder};
 
 use super::{
-    Bench, Command, Compare, Evaluate, Export, ExportFormat, ExportModel, ImportModels, Inspect, Models,
-    Plan, Postprocess, Predict, Report, RunArgs, Segment, Sweep, Train,
+    Bench, Command, Compare, Evaluate, Export, ExportFormat, ExportModel, ImportModels, Inspect, Interact,
+    Models, Plan, Postprocess, Predict, Report, RunArgs, Segment, Sweep, Train,
 };
 use crate::failure::Outcome;
 
@@ -31,6 +31,7 @@ impl Command {
             Command::Report(args) => report_files(args),
             Command::Predict(args) => predict_files(args)?,
             Command::Segment(args) => segment_files(args),
+            Command::Interact(args) => interact_files(args),
             Command::Postprocess(args) => postprocess_files(args),
             Command::Models(Models::Import(args)) => import_files(args),
             Command::Models(Models::Export(args)) => model_export_files(args),
@@ -218,6 +219,19 @@ fn segment_files(args: &Segment) -> CommandFiles {
     match output.is_file() {
         true => files.write_as_allowed("--output", output, contents::OTHER),
         false => files.write_into("--output", Some(output)),
+    }
+    files
+}
+
+fn interact_files(args: &Interact) -> CommandFiles {
+    let mut files = CommandFiles::default();
+    files.read(IMAGES, [&args.image]);
+    files.read("the model", [&args.model]);
+    let prompts: Vec<PathBuf> =
+        args.prompt.iter().filter_map(|prompt| prompt.file()).map(PathBuf::from).collect();
+    files.read("the prompts", &prompts);
+    if let Some(output) = &args.output {
+        files.write_as_allowed("--output", output, contents::OTHER);
     }
     files
 }

@@ -19,6 +19,7 @@ mod doctor;
 mod evaluate;
 mod export;
 mod inspect;
+mod interact;
 mod manual;
 mod models;
 mod plan;
@@ -80,6 +81,7 @@ pub fn run(args: &Args, invocation: &Invocation) -> Outcome {
         Command::Sweep(sweep) => sweep::run(sweep, invocation, args.json),
         Command::Predict(predict) => predict::run(predict, args.json),
         Command::Segment(segment) => segment::run(segment, args.json),
+        Command::Interact(interact) => interact::run(interact, args.json),
         Command::Serve(serve) => serve::run(serve, args.json),
         Command::Postprocess(postprocess) => postprocess::run(postprocess, args.json),
         Command::Models(models) => models::run(models, args.json),

@@ -87,6 +87,10 @@ const FOLLOWED: &[&str] = &[
     "InferError::WindowBatch",
     "InspectError::Case",
     "InspectError::Memory",
+    "InteractiveError::EmptyBox",
+    "InteractiveError::NoMarks",
+    "InteractiveError::Outside",
+    "InteractiveError::Unsupported",
     "ModelError::NotAModel",
     "RunError::AllFoldsBegun",
     "RunError::ChangedData",
@@ -155,6 +159,8 @@ const NOT_FOLLOWED: &[(&str, &[&str])] = &[
             "InferError::Volume",
             "InferError::Write",
             "InspectError::Labels",
+            "InteractiveError::Infer",
+            "InteractiveError::Volume",
             "MetricError::Class",
             "MetricError::Length",
             "MetricError::Morphology",
@@ -279,6 +285,10 @@ const NOT_FOLLOWED: &[(&str, &[&str])] = &[
             "ImageError::MaskExtent",
             "ImageError::NoRange",
             "ImageError::Unsupported",
+            "InteractiveError::Channels",
+            "InteractiveError::ConstantImage",
+            "InteractiveError::EmptyImage",
+            "InteractiveError::ImageNotFinite",
             "MetricError::FrameOfReference",
             "MetricError::Geometry",
             "ModelError::LicensedTask",
@@ -360,13 +370,24 @@ const NOT_FOLLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "calls of the library alone, or of thousands of prompts, lead to it",
+        &[
+            "InteractiveError::Length",
+            "InteractiveError::NoImage",
+            "InteractiveError::NoVoxels",
+            "InteractiveError::NotFinite",
+            "InteractiveError::Stopped",
+            "InteractiveError::TooManyPrompts",
+        ],
+    ),
+    (
         "numbers that went wrong: `ends::bad_numbers` follows its ways out",
         &["InferError::NotFinite", "RunError::NotFinite", "TrainError::BadNumbers"],
     ),
 ];
 
 /// The errors that commands print, with the file of each.
-const ERRORS: [(&str, &str); 17] = [
+const ERRORS: [(&str, &str); 18] = [
     ("RunError", "plimsoll-run/src/error.rs"),
     ("ModelError", "plimsoll-models/src/error.rs"),
     ("ConfigError", "plimsoll-nn/src/error.rs"),
@@ -374,6 +395,7 @@ const ERRORS: [(&str, &str); 17] = [
     ("InspectError", "plimsoll-data/src/inspect/error.rs"),
     ("SplitsError", "plimsoll-data/src/splits/mod.rs"),
     ("InferError", "plimsoll-infer/src/error.rs"),
+    ("InteractiveError", "plimsoll-infer/src/interactive/error.rs"),
     ("MetricError", "plimsoll-metrics/src/error.rs"),
     ("ComparisonError", "plimsoll-metrics/src/comparison/error.rs"),
     ("TableError", "plimsoll-metrics/src/classification/table.rs"),
@@ -435,7 +457,7 @@ fn flags_of(command: &[&str]) -> BTreeSet<String> {
 }
 
 /// Commands with subcommands have theirs behind a space.
-const COMMANDS: [&str; 19] = [
+const COMMANDS: [&str; 20] = [
     "demo",
     "doctor",
     "inspect",
@@ -448,6 +470,7 @@ const COMMANDS: [&str; 19] = [
     "report",
     "predict",
     "segment",
+    "interact",
     "postprocess",
     "models import",
     "models show",

@@ -122,10 +122,10 @@ mod tests {
     use super::*;
     use crate::events::{Event, Observer};
     use crate::{
-        EvaluateRequest, ExportRequest, ImportRequest, InspectRequest, ModelFileRequest, PlanRequest,
-        PredictRequest, ReportRequest, ShowRequest, TrainRequest, VerifyRequest, evaluate, export,
-        import_models, inspect, plan, predict, report, show_models, train, verify_model_file,
-        write_model_file,
+        EvaluateRequest, ExportRequest, ImportRequest, InspectRequest, InteractRequest, ModelFileRequest,
+        PlanRequest, PredictRequest, ReportRequest, ShowRequest, TrainRequest, VerifyRequest, evaluate,
+        export, import_models, inspect, interact, plan, predict, report, show_models, train,
+        verify_model_file, write_model_file,
     };
 
     /// The warnings of a job.
@@ -187,6 +187,11 @@ mod tests {
         job("predict", &|context| {
             let request = PredictRequest::new(&missing, &missing, folder.path().join("labels")).unwrap();
             assert!(predict(&request, context).is_err());
+        });
+        job("interact", &|context| {
+            let output = folder.path().join("labels.nii.gz");
+            let request = InteractRequest::new(&missing, &missing, output, Vec::new()).unwrap();
+            assert!(interact(&request, context).is_err());
         });
         job("evaluate", &|context| {
             assert!(evaluate(&EvaluateRequest::new(&missing, &missing), context).is_err());

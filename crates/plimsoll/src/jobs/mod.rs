@@ -14,6 +14,7 @@ mod image_data;
 pub mod inspect;
 pub mod inspection;
 mod inspection_parts;
+pub mod interact;
 pub mod listed;
 pub mod listed_files;
 pub mod memory_limit;
