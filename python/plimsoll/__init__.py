@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         largest_component,
         skeletonize,
     )
+    from ._interactive import InteractiveSession
     from ._jobs import Inspection, Sweep, inspect, plan, sweep, train, write_phantoms
     from ._machine import Machine, MemoryLimit, doctor
     from ._metrics import Scores, SurfaceDistances, surface_distances
@@ -55,6 +56,7 @@ else:
             "largest_component",
             "skeletonize",
         ),
+        "_interactive": ("InteractiveSession",),
         "_jobs": ("Inspection", "Sweep", "inspect", "plan", "sweep", "train", "write_phantoms"),
         "_machine": ("Machine", "MemoryLimit", "doctor"),
         "_metrics": ("Scores", "SurfaceDistances", "surface_distances"),
@@ -108,6 +110,7 @@ __all__ = [
     "Holder",
     "ImportedModels",
     "Inspection",
+    "InteractiveSession",
     "InternalError",
     "Machine",
     "MemoryLimit",

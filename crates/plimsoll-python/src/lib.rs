@@ -10,6 +10,7 @@ mod estimate;
 // Tests run without Python.
 #[cfg(all(feature = "extension", not(test)))]
 mod extension;
+mod interactive;
 mod jobs;
 mod ledger;
 mod masks;
@@ -28,6 +29,7 @@ pub use distance::{
 };
 pub use error::Failure;
 pub use estimate::{CurvePoint, Operation, Parts, StepMemory, StepPlan, StepTrace, Storage, StorageRole};
+pub use interactive::{ArraySession, MaskKind, SessionDescription, SessionOptions};
 pub use jobs::{Job, JobFailure, Kind, Pending, Running, job, launched_ranks};
 pub use ledger::{Resources, holders, process_budget, unlimited};
 pub use masks::{connected_components, dilated_skeleton, fill_holes, keep_largest_component, neighbours};

@@ -6,6 +6,7 @@ mod arrays;
 mod command_line;
 mod estimate;
 mod geometry;
+mod interactive;
 mod jobs;
 mod memory;
 mod metrics;
@@ -74,6 +75,7 @@ fn extension(module: &Bound<'_, PyModule>) -> PyResult<()> {
     command_line::register(module)?;
     estimate::register(module)?;
     geometry::register(module)?;
+    interactive::register(module)?;
     jobs::register(module)?;
     memory::register(module)?;
     metrics::register(module)?;

@@ -306,27 +306,32 @@ fn limit(ram: Option<u64>, budget: Option<&Bound<'_, PyBudget>>) -> Limit {
 }
 
 /// The JSON text of a value.
-fn json(value: &impl Serialize) -> PyResult<String> {
+pub(super) fn json(value: &impl Serialize) -> PyResult<String> {
     serde_json::to_string(value).map_err(|error| PyValueError::new_err(error.to_string()))
 }
 
 /// The observer of a prediction: it passes progress on, and stops the prediction if Python is interrupted.
-struct Watch {
-    stop: AtomicBool,
+pub(super) struct Watch {
+    pub(super) stop: AtomicBool,
     progress: Option<Py<PyAny>>,
     raised: Mutex<Option<PyErr>>,
 }
 
 impl Watch {
-    fn new(progress: Option<Py<PyAny>>) -> Watch {
+    pub(super) fn new(progress: Option<Py<PyAny>>) -> Watch {
         Watch { stop: AtomicBool::new(false), progress, raised: Mutex::new(None) }
     }
 
     fn observe(&self, at: Progress) {
+        self.report(at.windows, at.of);
+    }
+
+    /// Passes the numbers of finished pieces and of all pieces on.
+    pub(super) fn report(&self, done: usize, of: usize) {
         let told = Python::attach(|py| {
             py.check_signals()?;
             match &self.progress {
-                Some(progress) => progress.call1(py, (at.windows, at.of)).map(|_| ()),
+                Some(progress) => progress.call1(py, (done, of)).map(|_| ()),
                 None => Ok(()),
             }
         });
@@ -337,7 +342,7 @@ impl Watch {
     }
 
     /// The exception that ended the prediction, or else its result.
-    fn outcome<T>(self, result: PyResult<T>) -> PyResult<T> {
+    pub(super) fn outcome<T>(self, result: PyResult<T>) -> PyResult<T> {
         match self.raised.into_inner().unwrap_or_else(PoisonError::into_inner) {
             Some(error) => Err(error),
             None => result,
