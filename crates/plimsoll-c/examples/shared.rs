@@ -11,6 +11,8 @@ mod evaluation;
 mod interface;
 #[path = "../src/model.rs"]
 mod model;
+#[path = "../src/session.rs"]
+mod session;
 #[path = "../src/types.rs"]
 mod types;
 #[path = "../src/wording.rs"]
@@ -19,4 +21,5 @@ mod wording;
 pub use error::PlimsollStatus;
 pub use evaluation::*;
 pub use interface::*;
+pub use session::*;
 pub use types::*;

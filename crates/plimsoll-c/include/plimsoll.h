@@ -39,6 +39,12 @@
 // Surfaces are foreground voxels beside the background, as in MONAI.
 #define PLIMSOLL_SURFACE_VOXELS 2
 
+// A mask of lines through an object.
+#define PLIMSOLL_SCRIBBLE 0
+
+// A mask of a filled contour of an object.
+#define PLIMSOLL_LASSO 1
+
 // The result of a call.
 typedef enum PlimsollStatus {
   // It did what it says.
@@ -59,6 +65,9 @@ typedef enum PlimsollStatus {
 
 // A model that is open, or what is left to say of one that could not be opened.
 typedef struct PlimsollModel PlimsollModel;
+
+// A session with a model of nnInteractive, or what is left to say of one that could not be opened.
+typedef struct PlimsollSession PlimsollSession;
 
 // The options of a model. `plimsoll_usual_options` fills them.
 typedef struct PlimsollOptions {
@@ -144,6 +153,26 @@ typedef struct PlimsollImage {
   // width adds, and where the first voxel is. `plimsoll_affine` makes it of spacing and direction.
   double affine[12];
 } PlimsollImage;
+
+// A box of voxels, in the order depth, height, width.
+typedef struct PlimsollBox {
+  // The first voxel.
+  int64_t start[3];
+  // The voxel past the last along each axis.
+  int64_t end[3];
+} PlimsollBox;
+
+// A mask of the caller, a part of an image: a byte for each voxel, which is marked if it is not 0.
+typedef struct PlimsollMask {
+  // The address of its first voxel.
+  const uint8_t *voxels;
+  // The bytes of the mask: its voxels.
+  uint64_t voxel_bytes;
+  // The voxel of the image at which it begins: depth, height, width.
+  uint64_t start[3];
+  // Voxels along depth, height, width.
+  uint64_t shape[3];
+} PlimsollMask;
 
 // The way in which label maps are compared. `plimsoll_usual_comparison` fills it.
 typedef struct PlimsollComparison {
@@ -309,6 +338,112 @@ uint64_t plimsoll_limit_warnings(char *text,
 // # Safety
 // `model` is null or a handle that `plimsoll_open` gave and that was not freed; no other call uses it.
 void plimsoll_free(struct PlimsollModel *model);
+
+// Opens a session with the folder of a model of nnInteractive. Of `options`, which may be null for the usual ones, `step` and `mirror` have no effect.
+// Unless `session` or `path` is null, `*session` is a handle then, whatever comes of it, which says what is wrong and must be freed; if
+// `path` is null, `*session` is null.
+//
+// # Safety
+// `path` is null or a text that ends in zero; `options` and `session` are null or point to what they say.
+enum PlimsollStatus plimsoll_session_open(const char *path,
+                                          const struct PlimsollOptions *options,
+                                          struct PlimsollSession **session);
+
+// Sets an image of one channel, in the order depth, height, width, and removes the earlier one with its prompts. Intensities are as they are stored;
+// they are copied. `element` is PLIMSOLL_U8, PLIMSOLL_U16, PLIMSOLL_I16 or PLIMSOLL_F32.
+//
+// # Safety
+// `session` is null or a handle that is not freed; `voxels` is null or can be read for `voxel_bytes`, and `shape` is null or points to 3
+// numbers; nothing changes them until the call returns.
+enum PlimsollStatus plimsoll_session_set_image(const struct PlimsollSession *session,
+                                               const void *voxels,
+                                               uint64_t voxel_bytes,
+                                               uint32_t element,
+                                               const uint64_t *shape);
+
+// Adds a point, a voxel (depth, height, width) of the object or, if `include` is 0, of its surroundings.
+//
+// # Safety
+// `session` is null or a handle that is not freed; `at` is null or points to 3 numbers.
+enum PlimsollStatus plimsoll_session_add_point(const struct PlimsollSession *session,
+                                               const int64_t *at,
+                                               uint32_t include);
+
+// Adds a box around the object or, if `include` is 0, around what does not belong to it. Most models need boxes of one voxel along one axis.
+//
+// # Safety
+// `session` is null or a handle that is not freed; `within` is null or points to a box.
+enum PlimsollStatus plimsoll_session_add_box(const struct PlimsollSession *session,
+                                             const struct PlimsollBox *within,
+                                             uint32_t include);
+
+// Adds a scribble or a lasso, PLIMSOLL_SCRIBBLE or PLIMSOLL_LASSO, of the object or, if `include` is 0, of what does not belong to it.
+//
+// # Safety
+// `session` is null or a handle that is not freed; `mask` is null or points to a mask whose voxels can be read for as many bytes as it
+// says; nothing changes them until the call returns.
+enum PlimsollStatus plimsoll_session_add_mask(const struct PlimsollSession *session,
+                                              uint32_t kind,
+                                              const struct PlimsollMask *mask,
+                                              uint32_t include);
+
+// Begins with a segmentation of the whole image, a byte for each voxel, and removes all prompts. The next prediction refines all of it, unless a
+// prompt is added before.
+//
+// # Safety
+// `session` is null or a handle that is not freed; `voxels` is null or can be read for `voxel_bytes`; nothing changes them until the call
+// returns.
+enum PlimsollStatus plimsoll_session_add_initial_segmentation(const struct PlimsollSession *session,
+                                                              const uint8_t *voxels,
+                                                              uint64_t voxel_bytes);
+
+// Predicts the object with all prompts, around the newest one, and writes the box in which the segmentation may have changed: an empty one if no prompt was
+// added since the last prediction. `changed` may be null.
+//
+// # Safety
+// `session` is null or a handle that is not freed; `changed` is null or points to a box.
+enum PlimsollStatus plimsoll_session_predict(const struct PlimsollSession *session,
+                                             struct PlimsollBox *changed);
+
+// Copies the segmentation, a byte for each voxel: 1 for the object, else 0.
+//
+// # Safety
+// `session` is null or a handle that is not freed; `labels` is null or can be written for `label_bytes`, which nothing else uses until the
+// call returns.
+enum PlimsollStatus plimsoll_session_segmentation(const struct PlimsollSession *session,
+                                                  uint8_t *labels,
+                                                  uint64_t label_bytes);
+
+// Returns to the state before the last prompt, predictions since included. Without one, or if it was undone already, nothing changes.
+//
+// # Safety
+// `session` is null or a handle that is not freed.
+enum PlimsollStatus plimsoll_session_undo(const struct PlimsollSession *session);
+
+// Removes all prompts and the segmentation, for another object of the same image.
+//
+// # Safety
+// `session` is null or a handle that is not freed.
+enum PlimsollStatus plimsoll_session_reset(const struct PlimsollSession *session);
+
+// Ends a prediction that another thread waits for, which then returns PLIMSOLL_STATUS_STOPPED and leaves the segmentation as it was. Where none
+// is going on, the next one ends so as soon as it begins.
+//
+// # Safety
+// `session` is null or a handle that is not freed.
+void plimsoll_session_stop(const struct PlimsollSession *session);
+
+// Copies the error of the last call that failed on this session, as `plimsoll_error` does it for a model.
+//
+// # Safety
+// `session` is null or a handle that is not freed; `text` is null or can be written for `size` bytes.
+uint64_t plimsoll_session_error(const struct PlimsollSession *session, char *text, uint64_t size);
+
+// Frees a session and all memory that it holds. Null is allowed.
+//
+// # Safety
+// `session` is null or a handle that `plimsoll_session_open` gave and that was not freed; no other call uses it.
+void plimsoll_session_free(struct PlimsollSession *session);
 
 // The usual comparison: the machine's memory, as many threads as it has processors up to 256, surfaces between voxels, and a tolerance of
 // 1 mm.

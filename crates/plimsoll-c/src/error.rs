@@ -4,7 +4,7 @@ use std::error::Error;
 use std::iter::successors;
 
 use plimsoll_data::PrepareError;
-use plimsoll_infer::{ArrayError, InferError};
+use plimsoll_infer::{ArrayError, InferError, InteractiveError};
 use plimsoll_memory::{Bytes, MapError, OverBudget};
 use plimsoll_metrics::MetricError;
 use plimsoll_models::ModelError;
@@ -55,6 +55,8 @@ pub(crate) enum Failure {
     // The text has the causes in it already, with names of channels in the places of paths.
     Infer { text: String, cause: Box<InferError> },
     #[error("{0}")]
+    Interactive(InteractiveError),
+    #[error("{0}")]
     Memory(#[from] OverBudget),
     #[error("{0}")]
     Copy(#[from] MemoryVolumeError),
@@ -81,6 +83,14 @@ impl Failure {
             _ if self.is_of_memory() => PlimsollStatus::Memory,
             Failure::Argument { .. } | Failure::Grid(_) | Failure::NotOpen => PlimsollStatus::Argument,
             Failure::Model(_) | Failure::Unsupported(_) => PlimsollStatus::Model,
+            Failure::Interactive(error) => match error {
+                InteractiveError::Stopped => PlimsollStatus::Stopped,
+                InteractiveError::ImageNotFinite { .. }
+                | InteractiveError::EmptyImage
+                | InteractiveError::ConstantImage
+                | InteractiveError::NotFinite { .. } => PlimsollStatus::Image,
+                _ => PlimsollStatus::Argument,
+            },
             Failure::AboveLimit { .. } | Failure::Memory(_) => PlimsollStatus::Memory,
             Failure::Engine(_) | Failure::Broken(_) => PlimsollStatus::Internal,
             // Maps are checked before they are compared.
@@ -142,6 +152,7 @@ impl Failure {
                 error.remedy().or_else(of_path)
             }
             Failure::Grid(error) => error.remedy(),
+            Failure::Interactive(error) => error.remedy(),
             Failure::AboveLimit { limit, .. } => {
                 Some(format!("set ram_bytes to {} at most, or to 0", limit.0))
             }
@@ -149,6 +160,17 @@ impl Failure {
         };
         let text = one_line(self);
         render(&hint.map_or(text.clone(), |hint| format!("{text}\nhint: {hint}")), &Fields)
+    }
+}
+
+impl From<InteractiveError> for Failure {
+    fn from(error: InteractiveError) -> Failure {
+        match error {
+            InteractiveError::Infer(cause) => {
+                Failure::Infer { text: one_line(&cause), cause: Box::new(cause) }
+            }
+            own => Failure::Interactive(own),
+        }
     }
 }
 

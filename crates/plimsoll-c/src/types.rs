@@ -104,6 +104,35 @@ pub const PLIMSOLL_SURFACE_ELEMENTS: u32 = 1;
 /// Surfaces are foreground voxels beside the background, as in MONAI.
 pub const PLIMSOLL_SURFACE_VOXELS: u32 = 2;
 
+/// A mask of lines through an object.
+pub const PLIMSOLL_SCRIBBLE: u32 = 0;
+/// A mask of a filled contour of an object.
+pub const PLIMSOLL_LASSO: u32 = 1;
+
+/// A box of voxels, in the order depth, height, width.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PlimsollBox {
+    /// The first voxel.
+    pub start: [i64; 3],
+    /// The voxel past the last along each axis.
+    pub end: [i64; 3],
+}
+
+/// A mask of the caller, a part of an image: a byte for each voxel, which is marked if it is not 0.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct PlimsollMask {
+    /// The address of its first voxel.
+    pub voxels: *const u8,
+    /// The bytes of the mask: its voxels.
+    pub voxel_bytes: u64,
+    /// The voxel of the image at which it begins: depth, height, width.
+    pub start: [u64; 3],
+    /// Voxels along depth, height, width.
+    pub shape: [u64; 3],
+}
+
 /// Two label maps of the caller on the same grid, a byte for each voxel, in the order depth, height, width.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]

@@ -9,7 +9,7 @@ fn the_header_says_what_the_library_has() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
     let config = cbindgen::Config::from_file(folder.join("cbindgen.toml")).unwrap();
     let mut builder = cbindgen::Builder::new().with_config(config);
-    for file in ["src/error.rs", "src/types.rs", "src/interface.rs", "src/evaluation.rs"] {
+    for file in ["src/error.rs", "src/types.rs", "src/interface.rs", "src/session.rs", "src/evaluation.rs"] {
         builder = builder.with_src(folder.join(file));
     }
     let mut made = Vec::new();
@@ -25,6 +25,10 @@ fn the_header_says_what_the_library_has() {
         "plimsoll_plan",
         "plimsoll_estimate",
         "plimsoll_predict",
+        "plimsoll_session_open",
+        "plimsoll_session_set_image",
+        "plimsoll_session_predict",
+        "plimsoll_session_free",
         "plimsoll_evaluate",
         "plimsoll_error",
         "plimsoll_limit_warnings",
