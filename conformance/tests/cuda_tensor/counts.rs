@@ -94,8 +94,7 @@ fn sampled(
         run(&*backend, case, Options::default());
     }
     drop(backend);
-    let samples = samples.lock().unwrap().clone();
-    samples
+    std::mem::take(&mut *samples.lock().unwrap())
 }
 
 fn architecture(capability: (u32, u32)) -> Architecture {

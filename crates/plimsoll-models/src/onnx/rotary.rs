@@ -49,7 +49,7 @@ impl Writer<'_> {
         };
         let angles: Vec<f64> = (0..pairs.count() * voxels).map(angle).collect();
         let all = self.constant(Constant::Numbers(vec![1, 1, pairs.count() as i64, 1, voxels as i64]));
-        let functions: [(&str, fn(f64) -> f64); 2] = [("cosines", f64::cos), ("sines", f64::sin)];
+        let functions = [("cosines", f64::cos as fn(f64) -> f64), ("sines", f64::sin)];
         functions.map(|(what, function)| {
             let values = angles.iter().map(|angle| function(*angle) as f32).collect();
             let values = self.constant(Constant::Values(values));
