@@ -128,7 +128,7 @@ fn all_samples() -> BTreeMap<(String, String), Vec<Sample>> {
     ] {
         let emulator = || Emulator::new(architecture(capability), Blocks::Ascending);
         let tiles: Vec<&str> = emulator().backend().tiles().collect();
-        // Warp groups alone: the others are those of 8.0.
+        // Warp groups alone: 9.0 shares the others with 8.0.
         let own = |tile: &&&str| capability < (9, 0) || tile.starts_with("warpgroup");
         for tile in tiles.iter().filter(own) {
             println!("{capability:?} {stored} {tile}");

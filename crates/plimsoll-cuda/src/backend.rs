@@ -205,7 +205,12 @@ impl Backend for CudaBackend {
     }
 
     fn with_rates(&self, rates: Option<Rates>) -> Arc<dyn Backend> {
-        let rates = rates.unwrap_or_else(|| self.architecture.rates());
-        Arc::new(CudaBackend { rates, ..self.clone() })
+        let mut usual = self.architecture.rates();
+        if let Some(given) = rates {
+            // Rates that were not given are the usual ones.
+            usual.kernels.extend(given.kernels);
+            (usual.flops, usual.bytes) = (given.flops, given.bytes);
+        }
+        Arc::new(CudaBackend { rates: usual, ..self.clone() })
     }
 }

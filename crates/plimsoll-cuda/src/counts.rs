@@ -83,7 +83,7 @@ impl Tables {
     }
 }
 
-/// The names of the pieces of PTX in which the kernels of an architecture are, the newest first: those of the table of counts.
+/// The names of the pieces of PTX in which the kernels of an architecture are, the newest first, as the table of counts has them.
 fn pieces(generation: Generation) -> &'static [&'static str] {
     match generation {
         Generation::Volta => &["7.0", "all"],

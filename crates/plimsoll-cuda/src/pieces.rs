@@ -14,7 +14,7 @@ struct Piece {
     deflated: &'static [u8],
 }
 
-// The constants PLAIN, VOLTA, TURING, AMPERE and HOPPER, and those of the tables, COUNTS and RESOURCES.
+// The constants PLAIN, VOLTA, TURING, AMPERE and HOPPER of the PTX, COUNTS and RESOURCES of the tables.
 include!(concat!(env!("OUT_DIR"), "/pieces.rs"));
 
 impl Piece {

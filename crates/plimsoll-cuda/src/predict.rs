@@ -75,9 +75,10 @@ fn of_launch(
     work: &Work,
     launch: &Launch,
 ) -> Prediction {
-    let rate = |name: &str| rates.kernels.get(name).copied().unwrap_or(rates.flops);
+    // Cards without warp groups have no rate of them, and no work for them.
+    let rate = |name: &str| rates.kernels.get(name).copied().unwrap_or(f64::INFINITY);
     let effort = launch.effort();
-    // The operations of a node without tensor cores are those of its longest launch, which is the one of the most warps.
+    // A node without tensor cores has its operations in the launch of the most warps.
     let main = work.launches.iter().map(|launch| launch.effort().warps).max() == Some(effort.warps);
     let flops = if main && !work.is_on_tensor_cores() { cost.flops as f64 } else { 0.0 };
     let counted = counted(architecture, launch).unwrap_or(Counted {

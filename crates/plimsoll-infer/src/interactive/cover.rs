@@ -1,7 +1,7 @@
 //! Boxes that cover the changed voxels of a coarse segmentation, each of which is refined at full resolution.
 //!
-//! As in nnInteractive, candidates are changed voxels on a lattice of a quarter of their extent, and the candidate whose box covers the most voxels comes
-//! first. What candidates leave is covered by boxes around voxels elsewhere, which nnInteractive draws at random. Here they are evenly
+//! Candidates are changed voxels on a lattice of a quarter of their extent, and the candidate whose box covers the most voxels comes
+//! first, as in nnInteractive. What candidates leave is covered by boxes around voxels elsewhere, which nnInteractive draws at random. Here they are evenly
 //! spaced, so that a prediction can be repeated.
 
 use std::sync::atomic::AtomicBool;

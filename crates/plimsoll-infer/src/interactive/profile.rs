@@ -2,7 +2,7 @@
 
 /// The values of a point around its centre: the distance to the border of a ball, as a share of the largest distance.
 ///
-/// As in nnInteractive, the ball has the voxels whose centres are at most the radius away, and distances are measured to the nearest voxel
+/// The ball of nnInteractive has the voxels whose centres are at most the radius away, and distances are measured to the nearest voxel
 /// of its bounding cube that is outside of the ball.
 pub(crate) struct Profile {
     radius: usize,

@@ -1,6 +1,6 @@
 //! Attention of all voxels to each other, with rotary positions.
 //!
-//! As within windows, sixteen queries are taken at a time, one in each lane, with all keys. Queries and keys are rotated as they are
+//! Sixteen queries are taken at a time, one in each lane, with all keys, as within windows. Queries and keys are rotated as they are
 //! gathered, and their gradients are rotated back as they are written, so rotated copies of whole maps never exist.
 
 mod backward;
@@ -199,7 +199,7 @@ impl<T: Element> Attending<T> {
     /// Gathers the rotated queries of a tile, times the factor of keys: `[channel][16]`; 0 in lanes without a query.
     ///
     /// # Safety
-    /// As for [`Attending::gather`]; the tile is one of the shape's, and `to` is valid for writes of sixteen floats for each channel of a head.
+    /// The same contract as [`Attending::gather`]; the tile is one of the shape's, and `to` is valid for writes of sixteen floats for each channel of a head.
     #[inline(always)]
     unsafe fn columns(&self, at: At, tile: Tile, to: *mut f32) {
         let width = self.shape.head_channels();
