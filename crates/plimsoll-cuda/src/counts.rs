@@ -118,3 +118,26 @@ pub(crate) fn counted(architecture: Architecture, launch: &Launch) -> Option<Cou
     let blocks = tables.blocks.get(&key).copied().unwrap_or(1);
     Some(Counted { instructions: sum(&of.instructions), passes: sum(&of.passes), blocks })
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_of_the_tables_is_read_and_every_counted_kernel_has_its_resident_blocks() {
+        let tables = Tables::built_in();
+        // Below a digest and a line of names.
+        let lines = |text: String| text.lines().count() - 2;
+        assert_eq!(tables.counts.len(), lines(counts().unwrap()));
+        assert_eq!(tables.blocks.len(), lines(resources().unwrap()));
+        let all = [Generation::Volta, Generation::Turing, Generation::Ampere, Generation::Hopper];
+        for generation in all {
+            let own = tables.counts.keys().filter(|(piece, _)| pieces(generation).contains(&piece.as_str()));
+            for (_, kernel) in own {
+                let key = (assembled(generation).to_string(), kernel.clone());
+                assert!(tables.blocks.get(&key).is_some_and(|blocks| *blocks > 0), "{key:?}");
+            }
+        }
+    }
+}

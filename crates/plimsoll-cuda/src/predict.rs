@@ -53,7 +53,14 @@ impl Prediction {
 
 /// Predicts the time of a node with some work on a card.
 pub(crate) fn predict(architecture: Architecture, rates: &Rates, cost: Cost, work: &Work) -> Prediction {
-    let each = work.launches.iter().map(|launch| of_launch(architecture, rates, cost, work, launch));
+    // A node without tensor cores has its operations in one launch, the first one of the most warps.
+    let plain = if work.is_on_tensor_cores() { 0 } else { cost.flops };
+    let most = work.launches.iter().map(|launch| launch.effort().warps).max();
+    let main = work.launches.iter().position(|launch| Some(launch.effort().warps) == most);
+    let each = work.launches.iter().enumerate().map(|(place, launch)| {
+        let flops = if main == Some(place) { plain as f64 } else { 0.0 };
+        of_launch(architecture, rates, flops, launch)
+    });
     let each: Vec<Prediction> = each.collect();
     let memory = Prediction::new(cost.bytes as f64 / rates.bytes, Bound::Memory);
     let on_card = match each.iter().copied().reduce(Prediction::longer) {
@@ -67,20 +74,11 @@ pub(crate) fn predict(architecture: Architecture, rates: &Rates, cost: Cost, wor
     Prediction { seconds: on_card.seconds + launches, bound }
 }
 
-/// The time of a launch without its accesses to the device's memory, and without its start.
-fn of_launch(
-    architecture: Architecture,
-    rates: &Rates,
-    cost: Cost,
-    work: &Work,
-    launch: &Launch,
-) -> Prediction {
+/// The time of a launch with a number of operations of scalar units, without its accesses to the device's memory, and without its start.
+fn of_launch(architecture: Architecture, rates: &Rates, flops: f64, launch: &Launch) -> Prediction {
     // Cards without warp groups have no rate of them, and no work for them.
     let rate = |name: &str| rates.kernels.get(name).copied().unwrap_or(f64::INFINITY);
     let effort = launch.effort();
-    // A node without tensor cores has its operations in the launch of the most warps.
-    let main = work.launches.iter().map(|launch| launch.effort().warps).max() == Some(effort.warps);
-    let flops = if main && !work.is_on_tensor_cores() { cost.flops as f64 } else { 0.0 };
     let counted = counted(architecture, launch).unwrap_or(Counted {
         instructions: UNCOUNTED * flops / 2.0 / 32.0,
         passes: 0.0,
