@@ -356,7 +356,8 @@ def train(
         ``True`` requires that a launcher has started several processes; ``False`` trains in this process alone. By
         default the processes of a launcher train together if there are several.
     patience : float, optional
-        The longest wait for another rank in seconds, unless ten steps take longer; 30 by default.
+        The seconds without progress after which a rank hangs and all ranks end: at least 1, and 30 by default. The
+        same in all trainings of a script.
     callbacks : callable or sequence of callables, optional
         Functions that receive events: `EpochEnd`, `Progress`, `Planned` and `Message`.
     progress : bool, optional

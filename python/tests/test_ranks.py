@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
+import time
 import types
 from pathlib import Path
 
@@ -112,6 +114,42 @@ except plimsoll.Error as error:
     assert "several ranks train one fold" in ended.stdout
 
 
+def test_a_rank_that_hangs_is_named_and_one_that_pauses_between_trainings_is_not(
+    mpiexec: str, data: Path, tmp_path: Path
+) -> None:
+    script = """
+import os, signal, subprocess, sys, time
+import plimsoll
+
+settings = dict(patch_size=(8, 8, 8), batch_size=4, shards=2, epochs=2, iterations_per_epoch=2, features=[4, 6])
+common = dict(ram="400MiB", threads=1, progress=False, net="dynunet", skip_validation=True, **settings)
+is_first = os.environ["PMI_RANK"] == "0"
+plimsoll.train(sys.argv[1], out=sys.argv[2], patience=1, **common)
+try:
+    plimsoll.train(sys.argv[1], out=sys.argv[3], patience=2, **common)
+except ValueError as error:
+    print(error, flush=True)
+if not is_first:
+    time.sleep(4)
+plimsoll.train(sys.argv[1], out=sys.argv[3], **common)
+print("both", flush=True)
+if not is_first:
+    # Another process stops this one when it trains.
+    stop = f"import os, time; time.sleep(2); os.kill({os.getpid()}, {int(signal.SIGSTOP)})"
+    subprocess.Popen([sys.executable, "-c", stop])
+common["epochs"] = 100000
+plimsoll.train(sys.argv[1], out=sys.argv[4], **common)
+"""
+    begin = time.monotonic()
+    ended = start([mpiexec, "-n", "2"], script, data, *(tmp_path / name for name in ("one", "two", "three")))
+    assert ended.returncode != 0
+    assert ended.stdout.count("patience is 2 s, but was 1 s in the first training") == 2, ended.stdout
+    assert ended.stdout.count("both") == 2, ended.stderr
+    assert re.search(r"rank 0: error: rank 1 on .* hangs: it has made no progress for 1 s\nhint: ", ended.stderr)
+    # It would end no earlier than the training.
+    assert time.monotonic() - begin < 120
+
+
 @pytest.fixture
 def rank(monkeypatch: pytest.MonkeyPatch) -> None:
     """The variables of a launcher that has started two processes."""
@@ -154,6 +192,6 @@ def test_ranks_without_a_launcher_are_refused(data: Path, tmp_path: Path, monkey
         plimsoll.train(data, out=tmp_path / "run", ranks=True)
     with pytest.raises(ValueError, match="patience is the wait for other ranks"):
         plimsoll.train(data, out=tmp_path / "run", patience=5)
-    for patience in (0, -1.0):
-        with pytest.raises(ValueError, match="patience is .* pass a positive number"):
+    for patience in (0, 0.5, -1.0):
+        with pytest.raises(ValueError, match="patience is .* pass at least 1 s"):
             plimsoll.train(data, out=tmp_path / "run", patience=patience)

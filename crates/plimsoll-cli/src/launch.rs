@@ -46,11 +46,12 @@ fn watch_processes(patience: Duration) -> Outcome<Box<dyn Communicator + Send>> 
 /// The watch of a rank, which reports another one that hangs as an error of this process.
 pub fn watch_of(launch: &Launch) -> Watch {
     let rank = launch.rank;
-    rank_watch(move |hang| {
+    let report = move |hang: &RanksError| {
         let host = plimsoll_memory::host::name();
         ranks_failure(hang).named_for_process(&format!("rank {rank} on {host}")).print();
         std::thread::sleep(FORWARDING);
-    })
+    };
+    rank_watch(|| true, report)
 }
 
 /// An error of communication, with its hint.

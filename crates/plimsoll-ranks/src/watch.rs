@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::error::RanksError;
 
-/// Counts what a process has done, in its thread of messages.
-pub type MeasureEffort = Arc<dyn Fn() -> Effort + Send + Sync>;
+/// Counts what a process has done, in its thread of messages. `None` while the process has nothing to do for the job, so that it cannot hang.
+pub type MeasureEffort = Arc<dyn Fn() -> Option<Effort> + Send + Sync>;
 /// Reports a rank that hangs, in the thread of messages. The job is ended afterwards.
 pub type ReportHang = Arc<dyn Fn(&RanksError) + Send + Sync>;
 

@@ -52,7 +52,7 @@ pub(crate) struct Watcher {
     host: String,
     /// The number that changes whenever this process has advanced, and its effort at that moment.
     own: u64,
-    mark: Effort,
+    mark: Option<Effort>,
     is_excused: bool,
     sending: Option<Transfer>,
     /// The next notice of the previous rank; `None` after its last.
@@ -177,9 +177,11 @@ impl Watcher {
 
     fn tell(&mut self, communicator: &mut dyn Communicator) -> Result<(), RanksError> {
         let effort = (self.watch.effort)();
-        let used = effort.processor.saturating_sub(self.mark.processor);
-        let moved = effort.bytes.saturating_sub(self.mark.bytes);
-        if self.is_excused || used >= self.patience / LEAST_SHARE || moved >= LEAST_BYTES {
+        let has_worked = |(now, mark): (Effort, Effort)| {
+            now.processor.saturating_sub(mark.processor) >= self.patience / LEAST_SHARE
+                || now.bytes.saturating_sub(mark.bytes) >= LEAST_BYTES
+        };
+        if self.is_excused || effort.zip(self.mark).is_none_or(has_worked) {
             (self.own, self.mark, self.is_excused) = (self.own + 1, effort, false);
         }
         self.send(communicator, self.own)
@@ -213,7 +215,7 @@ impl Watcher {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
     use std::sync::{Arc, Mutex};
     use std::thread;
 
@@ -230,6 +232,8 @@ mod tests {
         communicator: Box<dyn Communicator + Send>,
         milliseconds: Arc<AtomicU64>,
         bytes: Arc<AtomicU64>,
+        /// Set while the rank has nothing to do for the job.
+        is_idle: Arc<AtomicBool>,
         reports: Arc<Mutex<Vec<RanksError>>>,
     }
 
@@ -261,11 +265,14 @@ mod tests {
         let reports = Arc::new(Mutex::new(Vec::new()));
         let one = |number: usize, rank: ThreadRank| {
             let [milliseconds, bytes] = [(); 2].map(|()| Arc::new(AtomicU64::new(0)));
+            let is_idle = Arc::new(AtomicBool::new(false));
             let effort = {
                 let (milliseconds, bytes) = (Arc::clone(&milliseconds), Arc::clone(&bytes));
-                move || Effort {
-                    processor: Duration::from_millis(milliseconds.load(Ordering::Relaxed)),
-                    bytes: bytes.load(Ordering::Relaxed),
+                let is_idle = Arc::clone(&is_idle);
+                move || {
+                    let processor = Duration::from_millis(milliseconds.load(Ordering::Relaxed));
+                    let effort = Effort { processor, bytes: bytes.load(Ordering::Relaxed) };
+                    (!is_idle.load(Ordering::Relaxed)).then_some(effort)
                 }
             };
             let (reports, noted) = (Arc::clone(&reports), Arc::clone(&reports));
@@ -273,7 +280,7 @@ mod tests {
             let watch =
                 Watch { host: format!("node {number}"), effort: Arc::new(effort), report: Arc::new(report) };
             let communicator = in_background(PATIENCE, Some(watch), move || Ok(Box::new(rank) as _)).unwrap();
-            run(&mut Rank { communicator, milliseconds, bytes, reports: noted })
+            run(&mut Rank { communicator, milliseconds, bytes, is_idle, reports: noted })
         };
         let results = thread::scope(|scope| {
             let one = &one;
@@ -328,6 +335,17 @@ mod tests {
                 thread::sleep(Duration::from_millis(100));
                 rank.bytes.fetch_add(LEAST_BYTES, Ordering::Relaxed);
             }
+            rank.communicator.barrier()
+        });
+        assert_eq!((ended, reports), (vec![Ok(()); 2], vec![]));
+    }
+
+    #[test]
+    fn a_rank_without_work_of_the_job_is_not_named() {
+        let (ended, reports) = on_ranks(2, |rank| {
+            rank.is_idle.store(true, Ordering::Relaxed);
+            thread::sleep(LONG);
+            rank.is_idle.store(false, Ordering::Relaxed);
             rank.communicator.barrier()
         });
         assert_eq!((ended, reports), (vec![Ok(()); 2], vec![]));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use plimsoll::backend::DeviceName;
 use plimsoll::{Context, RankResult, mpi_libraries, rank_cores, train_together};
-use plimsoll_ranks::{Launch, LaunchError, MpiOptions};
+use plimsoll_ranks::{Launch, LaunchError};
 use plimsoll_remedy::render;
 
 use super::train::TrainArguments;
@@ -43,11 +43,9 @@ pub(super) fn train(
         ));
     }
     let libraries = mpi_libraries(launch.launcher, std::env::var_os("PATH").as_deref());
-    let mut options = MpiOptions { libraries, ..MpiOptions::default() };
-    options.patience = patience.unwrap_or(options.patience);
-    let (patience, context) = (options.patience, context_of(&launch, context));
+    let context = context_of(&launch, context);
     let context = arguments.files().check(&context)?;
-    with_ranks(&launch, &options, |communicator| {
+    with_ranks(&launch, libraries, patience, |communicator, patience| {
         let mut arguments = arguments;
         let machine = &mut arguments.run.machine;
         if machine.threads.is_none() {

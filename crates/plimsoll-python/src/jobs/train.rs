@@ -79,11 +79,11 @@ impl TrainArguments {
     }
 }
 
-/// The longest wait for another rank.
+/// The time without progress after which a rank hangs. A shorter time than a second would name ranks that only wait for a processor.
 fn patience(seconds: f64) -> Result<Duration, Failure> {
     match Duration::try_from_secs_f64(seconds) {
-        Ok(patience) if !patience.is_zero() => Ok(patience),
-        _ => Err(JobFailure::argument(format!("patience is {seconds} s; pass a positive number of seconds"))),
+        Ok(patience) if patience >= Duration::from_secs(1) => Ok(patience),
+        _ => Err(JobFailure::argument(format!("patience is {seconds} s; pass at least 1 s"))),
     }
 }
 

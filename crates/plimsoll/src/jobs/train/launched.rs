@@ -30,12 +30,18 @@ pub fn mpi_libraries(launcher: Launcher, path: Option<&OsStr>) -> Vec<PathBuf> {
     names.iter().filter_map(beside).collect()
 }
 
-/// The watch over the ranks of a job by what their processes do. `report` reports a rank that hangs; the job is ended afterwards.
-pub fn rank_watch(report: impl Fn(&RanksError) + Send + Sync + 'static) -> Watch {
-    // It is called in the thread of messages, which looks for them all the time.
-    let effort = || Effort {
-        processor: process_time().saturating_sub(thread_time()),
-        bytes: moved_bytes().unwrap_or(0),
+/// The watch over the ranks of a job by what their processes do. `has_work` returns `false` while this process does nothing for the job, so that it
+/// cannot hang. `report` reports a rank that hangs; the job is ended afterwards.
+pub fn rank_watch(
+    has_work: impl Fn() -> bool + Send + Sync + 'static,
+    report: impl Fn(&RanksError) + Send + Sync + 'static,
+) -> Watch {
+    let effort = move || {
+        has_work().then(|| Effort {
+            // The thread of messages calls this, and looks for messages all the time.
+            processor: process_time().saturating_sub(thread_time()),
+            bytes: moved_bytes().unwrap_or(0),
+        })
     };
     Watch { host: host::name(), effort: Arc::new(effort), report: Arc::new(report) }
 }
