@@ -22,6 +22,7 @@ mod slices;
 mod soft_losses;
 mod soft_targets;
 mod soft_training;
+mod state_dict;
 mod stunet;
 mod swinunetr;
 mod training;

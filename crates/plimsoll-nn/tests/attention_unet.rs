@@ -2,26 +2,12 @@
 //!
 //! The bounds are the same as in `pytorch.rs`.
 
-use std::collections::BTreeMap;
-
+use crate::state_dict::{Parameters, parameters_agree, stored_shapes};
 use crate::training::{Record, gradients_agree, losses_agree, oracles};
-use plimsoll_graph::{DType, Kind, Program, Role, Shape};
-use plimsoll_nn::{
-    Architecture, AttentionUnet, Design, ForwardMode, Network, NetworkName, NetworkSettings, names,
-};
+use plimsoll_nn::{Architecture, AttentionUnet, Design, Network, NetworkName, NetworkSettings};
 use serde::Deserialize;
 
 const ALL: [&str; 3] = ["attention_three_stages", "attention_anisotropic", "attention_flat"];
-
-/// The training pass for the least patch.
-fn program(net: &dyn Architecture) -> Program {
-    let mut program = Program::new("forward");
-    let image = Shape::volume(1, net.in_channels(), net.extents().next_larger([1; 3]));
-    let image = program.input(names::IMAGE, image, Kind::Volume);
-    net.forward(&mut program, image, ForwardMode { training: true, precision: DType::F32 }).unwrap();
-    program.validate().unwrap();
-    program
-}
 
 /// Numbers of MONAI's parameters, and the number that a normalisation of each map by itself cancels.
 #[derive(Deserialize)]
@@ -35,11 +21,7 @@ fn it_has_as_many_parameters_as_monais() {
     let text = std::fs::read_to_string(oracles().join("attention_sizes.json")).unwrap();
     let Size { parameters, cancelled } = serde_json::from_str(&text).unwrap();
     let net = AttentionUnet::new(1, 2, &[16, 32, 64, 128, 256]);
-    let program = program(&net);
-    let learned = program.with_role(Role::Parameter).map(|id| program.tensor(id));
-    let learned = learned.filter(|info| net.is_trained(&info.name)).map(|info| info.shape.count());
-    assert_eq!(learned.sum::<usize>(), parameters - cancelled);
-    assert_eq!(net.idle_biases().iter().map(|(_, count)| count).sum::<usize>(), cancelled);
+    parameters_agree(&net, &Parameters { all: parameters, idle: cancelled }, "the defaults");
 }
 
 /// MONAI's network loads the file by `load_state_dict` with `strict=True`: all names, no others, and these shapes. PyTorch reads a count of
@@ -50,12 +32,7 @@ fn names_and_shapes_in_files_are_those_of_monais_state_dict() {
         let mut record = Record::all(&oracles(), name).remove(0);
         let counts = record.state.iter_mut().filter(|(name, _)| name.ends_with(".num_batches_tracked"));
         counts.for_each(|(_, shape)| shape.push(1));
-        let program = program(record.net.as_architecture());
-        let own = program.with_role(Role::Parameter).map(|id| program.tensor(id));
-        let mut stored: BTreeMap<String, Vec<usize>> =
-            own.map(|info| (info.name.clone(), record.net.stored_shape(&info.name, &info.shape).0)).collect();
-        stored.extend(record.net.idle_biases().into_iter().map(|(name, count)| (name, vec![count])));
-        assert_eq!(stored, record.state, "{name}");
+        assert_eq!(stored_shapes(record.net.as_architecture()), record.state, "{name}");
     }
 }
 

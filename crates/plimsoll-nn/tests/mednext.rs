@@ -2,26 +2,12 @@
 //!
 //! The bounds are the same as in `pytorch.rs`. GELU has no kink, so gradients agree closely.
 
-use std::collections::BTreeMap;
-
+use crate::state_dict::{Parameters, parameters_agree, stored_shapes};
 use crate::training::{Record, gradients_agree, losses_agree, oracles};
-use plimsoll_graph::{DType, Kind, Program, Role, Shape};
-use plimsoll_nn::{
-    Architecture, Design, ForwardMode, MedNeXt, Network, NetworkName, NetworkSettings, NetworkSize, names,
-};
+use plimsoll_nn::{Architecture, Design, MedNeXt, Network, NetworkName, NetworkSettings, NetworkSize};
 use serde::Deserialize;
 
 const ALL: [&str; 3] = ["mednext_supervised", "mednext_large_kernels", "mednext_flat"];
-
-/// The training pass for the least patch.
-fn program(net: &dyn Architecture) -> Program {
-    let mut program = Program::new("forward");
-    let image = Shape::volume(1, net.in_channels(), net.extents().next_larger([1; 3]));
-    let image = program.input(names::IMAGE, image, Kind::Volume);
-    net.forward(&mut program, image, ForwardMode { training: true, precision: DType::F32 }).unwrap();
-    program.validate().unwrap();
-    program
-}
 
 /// A size of the paper.
 #[derive(Deserialize)]
@@ -40,11 +26,8 @@ fn its_sizes_have_as_many_parameters_as_monais() {
     assert_eq!(sizes.len(), 8);
     for Size { size, kernel_size, parameters, cancelled } in sizes {
         let net = MedNeXt::new(1, 2, size, kernel_size);
-        let program = program(&net);
-        let own = program.with_role(Role::Parameter).map(|id| program.shape(id).count());
-        assert_eq!(own.sum::<usize>(), parameters - cancelled, "{size:?}, {kernel_size}");
-        let idle: usize = net.idle_biases().iter().map(|(_, count)| count).sum();
-        assert_eq!(idle, cancelled, "{size:?}, {kernel_size}");
+        let expected = Parameters { all: parameters, idle: cancelled };
+        parameters_agree(&net, &expected, &format!("{size:?}, {kernel_size}"));
     }
 }
 
@@ -53,12 +36,7 @@ fn its_sizes_have_as_many_parameters_as_monais() {
 fn names_and_shapes_in_files_are_those_of_monais_state_dict() {
     for name in ALL {
         let record = Record::all(&oracles(), name).remove(0);
-        let program = program(record.net.as_architecture());
-        let own = program.with_role(Role::Parameter).map(|id| program.tensor(id));
-        let mut stored: BTreeMap<String, Vec<usize>> =
-            own.map(|info| (info.name.clone(), record.net.stored_shape(&info.name, &info.shape).0)).collect();
-        stored.extend(record.net.idle_biases().into_iter().map(|(name, count)| (name, vec![count])));
-        assert_eq!(stored, record.state, "{name}");
+        assert_eq!(stored_shapes(record.net.as_architecture()), record.state, "{name}");
     }
 }
 

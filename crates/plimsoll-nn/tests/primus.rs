@@ -5,24 +5,13 @@
 
 use std::collections::BTreeMap;
 
+use crate::state_dict::{Parameters, forward_pass, parameters_agree, stored_shapes};
 use crate::training::{Record, definitions_agree, gradients_agree, logits_agree, losses_agree, oracles};
-use plimsoll_graph::{DType, Kind, Op, Program, Role, Shape};
-use plimsoll_nn::{
-    Architecture, Design, ForwardMode, Network, NetworkName, NetworkSettings, NetworkSize, Primus, names,
-};
+use plimsoll_graph::{Op, Program};
+use plimsoll_nn::{Architecture, Design, Network, NetworkName, NetworkSettings, NetworkSize, Primus};
 use serde::Deserialize;
 
 const ALL: [&str; 3] = ["primus_v1", "primus_v2", "primus_v3"];
-
-/// The pass for the patch of the network.
-fn program(net: &dyn Architecture, training: bool) -> Program {
-    let mut program = Program::new("forward");
-    let image = Shape::volume(1, net.in_channels(), net.extents().next_larger([1; 3]));
-    let image = program.input(names::IMAGE, image, Kind::Volume);
-    net.forward(&mut program, image, ForwardMode { training, precision: DType::F32 }).unwrap();
-    program.validate().unwrap();
-    program
-}
 
 /// A size of nnU-Net's trainers, with tokens of patches of 64³.
 #[derive(Deserialize)]
@@ -47,10 +36,9 @@ fn all_sizes_of_all_versions_have_as_many_parameters_as_nnunets() {
     assert_eq!(sizes.len(), 16);
     for Size { version, size, classes, parameters, cancelled, decoder, hidden_size, mlp } in sizes {
         let net = Primus::new(1, classes, size, version, [64; 3]);
-        let program = program(&net, true);
-        let own = program.with_role(Role::Parameter).map(|id| program.shape(id).count());
-        assert_eq!(own.sum::<usize>(), parameters - cancelled, "version {version}, {size:?}, {classes}");
-        assert_eq!(net.idle_biases().iter().map(|(_, count)| count).sum::<usize>(), cancelled);
+        let expected = Parameters { all: parameters, idle: cancelled };
+        parameters_agree(&net, &expected, &format!("version {version}, {size:?}, {classes}"));
+        let program = forward_pass(&net, true);
         let shape = |name: &str| program.shape(program.find(name).unwrap()).0.clone();
         for (stage, features) in decoder.into_iter().enumerate() {
             assert_eq!(shape(&format!("up_projection.decode.{stage}.0.weight"))[1], features);
@@ -65,11 +53,7 @@ fn names_and_shapes_in_files_are_those_of_nnunets_state_dict() {
     for name in ALL {
         let record = Record::all(&oracles(), name).remove(0);
         let net = &record.net;
-        let program = program(net.as_architecture(), true);
-        let own = program.with_role(Role::Parameter).map(|id| program.tensor(id));
-        let mut stored: BTreeMap<String, Vec<usize>> =
-            own.map(|info| (info.name.clone(), net.stored_shape(&info.name, &info.shape).0)).collect();
-        stored.extend(net.idle_biases().into_iter().map(|(name, count)| (name, vec![count])));
+        let mut stored = stored_shapes(net.as_architecture());
         stored.extend(net.constants().into_iter().map(|constant| {
             let shape = constant.shape().0;
             (constant.name, shape)
@@ -116,19 +100,19 @@ fn branches_are_dropped_with_the_probabilities_of_nnunets_trainers() {
         let of = |op: &Op| if let Op::SampleDrop(drop) = op { Some(drop.p) } else { None };
         program.nodes.iter().filter_map(|node| of(&node.op)).collect()
     };
-    let found = dropped(&program(&net, true));
+    let found = dropped(&forward_pass(&net, true));
     assert_eq!(found.len(), 22);
     for (at, p) in found.iter().enumerate() {
         let expected = 0.2 * (at / 2 + 1) as f32 / 11.0;
         assert!((p - expected).abs() < 1e-7, "{p} is not {expected}");
     }
-    assert!(dropped(&program(&net, false)).is_empty());
+    assert!(dropped(&forward_pass(&net, false)).is_empty());
 }
 
 #[test]
 fn initial_values_are_drawn_as_by_nnunet() {
     let net = Primus::new(1, 3, NetworkSize::S, 3, [16; 3]);
-    let program = program(&net, true);
+    let program = forward_pass(&net, true);
     let values = |name: &str| net.initial_values(program.tensor(program.find(name).unwrap()), 7);
     let deviation = |values: &[f32]| (values.iter().map(|x| x * x).sum::<f32>() / values.len() as f32).sqrt();
     let is_near = |found: f32, expected: f32| (found / expected - 1.0).abs() < 0.05;

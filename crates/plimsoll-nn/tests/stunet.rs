@@ -3,26 +3,12 @@
 //!
 //! The bounds are the same as in `pytorch.rs`.
 
-use std::collections::BTreeMap;
-
+use crate::state_dict::{Parameters, parameters_agree, stored_shapes};
 use crate::training::{Record, gradients_agree, logits_agree, losses_agree, oracles};
-use plimsoll_graph::{DType, Kind, Program, Role, Shape};
-use plimsoll_nn::{
-    Architecture, Design, ForwardMode, Network, NetworkName, NetworkSettings, NetworkSize, StuNet, names,
-};
+use plimsoll_nn::{Design, Network, NetworkName, NetworkSettings, NetworkSize, StuNet};
 use serde::Deserialize;
 
 const ALL: [&str; 3] = ["stunet_supervised", "stunet_anisotropic", "stunet_flat"];
-
-/// The training pass for the least patch.
-fn program(net: &dyn Architecture) -> Program {
-    let mut program = Program::new("forward");
-    let image = Shape::volume(1, net.in_channels(), net.extents().next_larger([1; 3]));
-    let image = program.input(names::IMAGE, image, Kind::Volume);
-    net.forward(&mut program, image, ForwardMode { training: true, precision: DType::F32 }).unwrap();
-    program.validate().unwrap();
-    program
-}
 
 /// A size of the authors.
 #[derive(Deserialize)]
@@ -39,11 +25,8 @@ fn its_sizes_have_as_many_parameters_as_its_authors() {
     let sizes: Vec<Size> = serde_json::from_str(&text).unwrap();
     assert_eq!(sizes.len(), 3);
     for Size { size, parameters, cancelled } in sizes {
-        let net = StuNet::new(1, 2, size);
-        let program = program(&net);
-        let own = program.with_role(Role::Parameter).map(|id| program.shape(id).count());
-        assert_eq!(own.sum::<usize>(), parameters - cancelled, "{size:?}");
-        assert_eq!(net.idle_biases().iter().map(|(_, count)| count).sum::<usize>(), cancelled, "{size:?}");
+        let expected = Parameters { all: parameters, idle: cancelled };
+        parameters_agree(&StuNet::new(1, 2, size), &expected, &format!("{size:?}"));
     }
 }
 
@@ -52,13 +35,7 @@ fn its_sizes_have_as_many_parameters_as_its_authors() {
 fn names_and_shapes_in_files_are_those_of_its_authors_state_dict() {
     for name in ALL {
         let record = Record::all(&oracles(), name).remove(0);
-        let net = supervised(&record.net);
-        let program = program(&net);
-        let own = program.with_role(Role::Parameter).map(|id| program.tensor(id));
-        let mut stored: BTreeMap<String, Vec<usize>> =
-            own.map(|info| (info.name.clone(), net.stored_shape(&info.name, &info.shape).0)).collect();
-        stored.extend(net.idle_biases().into_iter().map(|(name, count)| (name, vec![count])));
-        assert_eq!(stored, record.state, "{name}");
+        assert_eq!(stored_shapes(&supervised(&record.net)), record.state, "{name}");
     }
 }
 
