@@ -1,5 +1,6 @@
 //! The cases: every op, in the shapes that networks have and in the odd ones that break kernels.
 
+mod attention_networks;
 mod convolutions;
 mod fusion;
 mod long_sums;
@@ -7,11 +8,11 @@ mod losses;
 mod morphology;
 mod networks;
 mod pooling;
-mod processors;
 mod resample;
 mod tokens;
 mod transformers;
 
+pub use attention_networks::attention_networks;
 pub use convolutions::{
     convolutions, convolutions_of_rows, depthwise, dilated, grouped, transposed, upsampling,
 };
@@ -21,9 +22,9 @@ pub use losses::{components, heads, losses, regions, structures};
 pub use morphology::morphology;
 pub use networks::networks;
 pub use pooling::{gates, max_pools, running, zero_classes};
-pub use processors::of_processors;
 pub use resample::resampled;
 pub use tokens::tokens;
+pub use transformers::rotary_attention;
 
 use plimsoll_graph::ops::{
     Accumulate, AdamW, Add, ChannelSum, CompositeLoss, CompositeLossGrad, Conv, ConvTranspose,
@@ -335,7 +336,7 @@ pub fn all_convolutions(precision: DType) -> Vec<Case> {
 pub fn all_of_maps(precision: DType) -> Vec<Case> {
     let mut cases = maps(precision);
     cases.extend(max_pools(precision));
-    cases.extend(gates(precision));
+    cases.extend(attention_networks(precision));
     cases.extend(losses(precision));
     cases.extend(heads(precision));
     cases.extend(networks(precision));
@@ -360,7 +361,7 @@ pub fn all_others() -> Vec<Case> {
 pub fn all(precision: DType) -> Vec<Case> {
     let mut cases = all_convolutions(precision);
     cases.extend(all_of_maps(precision));
-    cases.extend(of_processors(precision));
+    cases.extend(attention_networks(precision));
     if precision == DType::F32 {
         cases.extend(all_others());
     }

@@ -68,7 +68,7 @@ fn convolutions_agree_with_the_definitions() {
 fn maps_and_heads_agree_with_the_definitions() {
     check_all(|precision| {
         let mut cases = cases::all_of_maps(precision);
-        cases.extend(cases::of_processors(precision));
+        cases.extend(cases::attention_networks(precision));
         cases
     });
 }

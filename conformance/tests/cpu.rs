@@ -64,8 +64,8 @@ fn maps_and_heads_agree_with_the_definitions_in_f32_and_bf16() {
 }
 
 #[test]
-fn ops_of_processors_agree_with_the_definitions_in_f32_and_bf16() {
-    check_all(cases::of_processors);
+fn gates_positions_and_attention_agree_with_the_definitions_in_f32_and_bf16() {
+    check_all(cases::attention_networks);
 }
 
 #[test]

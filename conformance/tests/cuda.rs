@@ -145,6 +145,11 @@ fn maps_and_losses_agree_with_the_definitions_however_features_are_stored() {
 }
 
 #[test]
+fn gates_positions_and_attention_agree_with_the_definitions_however_features_are_stored() {
+    check_all(cases::attention_networks, FEW_FLOPS);
+}
+
+#[test]
 fn all_other_ops_agree_with_the_definitions() {
     let of = |precision| if precision == DType::F32 { cases::all_others() } else { Vec::new() };
     check_all(of, FEW_FLOPS_OF_OTHERS);
@@ -158,7 +163,11 @@ fn long_sums_agree_with_the_definitions() {
 /// Between other nodes, where results take the places of operands that nobody reads again.
 #[test]
 fn ops_agree_with_the_definitions_in_the_midst_of_a_program() {
-    for all in [cases::all_of_maps(DType::F32), cases::all_others()] {
+    for all in [cases::all_of_maps, cases::attention_networks]
+        .map(|of| of(DType::F32))
+        .into_iter()
+        .chain([cases::all_others()])
+    {
         for case in all.iter().filter(|case| case.program.flops() <= FEW_FLOPS_BETWEEN) {
             for place in &case.places()[1..] {
                 let found = run(&backend(Blocks::Ascending), place, Options::default());
@@ -435,34 +444,13 @@ fn a_program_that_was_put_together_by_hand_is_an_error_or_runs() {
 fn every_op_is_in_a_case_that_is_run() {
     let mut all = cases::all_convolutions(DType::F32);
     all.extend(cases::all_of_maps(DType::F32));
+    all.extend(cases::attention_networks(DType::F32));
     all.extend(cases::all_others());
     let nodes = chosen(&all, FEW_FLOPS).into_iter().flat_map(|place| &all[place].program.nodes);
     let found: BTreeSet<&str> = nodes.map(|node| node.op.variant()).collect();
     let missing: Vec<&str> =
         Op::VARIANTS.iter().copied().filter(|variant| !found.contains(variant)).collect();
-    // Ops with kernels for processors alone: a plan refuses them by name.
-    let of_processors = [
-        "ChannelScale",
-        "ChannelScaleGrad",
-        "DepthToSpace",
-        "DepthToSpaceGrad",
-        "PadFront",
-        "PadFrontGrad",
-        "AddPositions",
-        "AddPositionsGrad",
-        "Prelu",
-        "PreluGrad",
-        "ResponseNorm",
-        "ResponseNormGrad",
-        "RotaryAttention",
-        "RotaryAttentionGrad",
-        "SwiGlu",
-        "SwiGluGrad",
-        "UpsampleAligned",
-        "VoxelGate",
-        "VoxelGateGrad",
-    ];
-    assert_eq!(missing, of_processors);
+    assert_eq!(missing, [""; 0]);
 }
 
 #[test]

@@ -11,9 +11,10 @@ use plimsoll_graph::ops::{Noise, Regions};
 use plimsoll_graph::{DType, Kind, Program, Role};
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_nn::{
-    Classifies, DynUNet, Network, NetworkName, Objective, Optimizer, Training, names, predict,
+    Classifies, Design, DynUNet, Network, NetworkName, NetworkSettings, Objective, Optimizer, Training,
+    names, predict,
 };
-use plimsoll_plan::{Backend, HostSlice, HostSliceMut, Options, PlanError, ProgramId, plan};
+use plimsoll_plan::{Backend, HostSlice, HostSliceMut, Options, ProgramId, plan};
 
 const STEPS: usize = 4;
 
@@ -144,6 +145,37 @@ fn a_small_unet_trains_on_regions_as_on_the_cpu() {
     });
 }
 
+/// MedNeXt with response normalisation, an attention U-Net, and Primus.
+#[test]
+fn networks_with_gates_positions_and_attention_train_as_on_the_cpu() {
+    let of = |net, settings: NetworkSettings, patch| {
+        let (strides, kernels, features) = (vec![[1; 3], [2; 3]], vec![[3; 3]; 2], vec![4, 6]);
+        let design = Design { in_channels: 1, classes: 3, patch, strides, kernels, features };
+        let network = Network::design(&design, &NetworkSettings { net: Some(net), ..settings }).unwrap();
+        check_training(|precision| training(network.clone(), patch, precision));
+    };
+    let settings = NetworkSettings::default;
+    let mednext = NetworkSettings {
+        init_filters: Some(4),
+        encoder_blocks: Some(vec![1, 1]),
+        decoder_blocks: Some(vec![1]),
+        encoder_expansion: Some(vec![2, 2]),
+        decoder_expansion: Some(vec![2]),
+        grn: Some(true),
+        ..settings()
+    };
+    of(NetworkName::MedNeXt, mednext, [4; 3]);
+    of(NetworkName::AttentionUnet, NetworkSettings { features: Some(vec![4, 6]), ..settings() }, [4; 3]);
+    let primus = NetworkSettings {
+        hidden_size: Some(12),
+        depths: Some(vec![1]),
+        num_heads: Some(vec![2]),
+        path_dropout: Some(0.5),
+        ..settings()
+    };
+    of(NetworkName::Primus, primus, [8, 8, 16]);
+}
+
 #[test]
 fn a_scale_of_the_loss_that_fits_scales_the_norm_and_one_that_is_too_large_refuses_the_step_without_a_trace()
 {
@@ -194,18 +226,6 @@ fn networks_of_full_size_can_be_planned_without_a_card() {
         programs.extend(written.update);
         programs.extend([written.validate, predict]);
         let plan = plan(&programs, card, Options::default());
-        // An op with kernels for processors alone.
-        let missing = match name {
-            NetworkName::MedNeXt => Some("pad_front"),
-            NetworkName::AttentionUnet => Some("voxel_gate"),
-            NetworkName::Unetr | NetworkName::Primus => Some("add_positions"),
-            _ => None,
-        };
-        if let Some(missing) = missing {
-            let is_refused = matches!(&plan, Err(PlanError::Unsupported(fault)) if fault.op == missing);
-            assert!(is_refused, "{name}");
-            continue;
-        }
         let arena_bytes = plan.unwrap_or_else(|error| panic!("{name}: {error}")).arena_bytes;
         assert!(arena_bytes > 1 << 27, "{name}: {arena_bytes}");
     }

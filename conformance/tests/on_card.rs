@@ -27,7 +27,7 @@ const F16: f64 = 3e-3;
 const DEVICE: &str = "PLIMSOLL_TEST_DEVICE";
 
 /// The tests, by name.
-const TESTS: [(&str, fn()); 7] = [
+const TESTS: [(&str, fn()); 8] = [
     (
         "fragments_lie_in_the_lanes_that_kernels_take_them_from_on_a_card",
         fragments_lie_in_the_lanes_that_kernels_take_them_from_on_a_card,
@@ -39,6 +39,9 @@ const TESTS: [(&str, fn()); 7] = [
     ("tiles_are_timed_on_a_card", tiles_are_timed_on_a_card),
     ("convolutions_agree_with_the_definitions_on_a_card", || check_all(cases::all_convolutions)),
     ("maps_and_losses_agree_with_the_definitions_on_a_card", || check_all(cases::all_of_maps)),
+    ("gates_positions_and_attention_agree_with_the_definitions_on_a_card", || {
+        check_all(cases::attention_networks)
+    }),
     ("all_other_ops_agree_with_the_definitions_on_a_card", || check_all(other_ops)),
     ("a_step_whose_numbers_went_wrong_leaves_everything_as_it_was_on_a_card", || {
         conformance::check_guards(&card())

@@ -1,4 +1,4 @@
-//! Parts of transformers that have kernels for processors alone.
+//! Parts of transformers.
 
 use plimsoll_graph::DType;
 use plimsoll_graph::ops::{
@@ -19,32 +19,41 @@ pub(super) fn transformers(precision: DType) -> Vec<Case> {
 }
 
 fn attention(precision: DType) -> Vec<Case> {
-    // Heads that fill blocks, that share them, and whose channels leave a block unfilled; fewer queries than lanes, and several chunks.
-    let all =
-        [(1, 48, [2, 3, 4]), (3, 6, [4, 1, 5]), (2, 18, [3, 3, 3]), (1, 6, [1, 2, 3]), (2, 12, [9, 10, 12])];
-    let cases = all.into_iter().map(|(heads, head_channels, extent)| {
-        let (op, channels) = (RotaryAttention { heads }, heads * head_channels);
-        let mut w = Writer::new(precision);
-        let operands = ["q", "k", "v"].map(|name| w.features(name, 2, channels, extent));
-        let upstream = w.features("do", 2, channels, extent);
-        let results = w.push(op, &operands);
-        w.program.mark_output(results[0], "o");
-        // The gradient reads the logarithms.
-        let [q, k, v] = operands;
-        let gradients = w.push(RotaryAttentionGrad { of: op }, &[upstream, results[1], q, k, v]);
-        // The sums see what fills up blocks, too.
-        let maps = [results[0], gradients[0], gradients[1], gradients[2]];
-        let sums = maps.map(|map| w.push(ChannelSum, &[map])[0]);
-        w.result(GradNorm { loss: false }, &sums);
-        for (id, name) in gradients.into_iter().zip(["dq", "dk", "dv"]) {
-            w.program.mark_output(id, name);
-        }
-        let case =
-            w.maps(format!("rotary attention of {heads} heads of {head_channels}×{extent:?}, {precision:?}"));
-        // Large logits leave one key, or two of which rounding chooses.
-        Case { may_be_large: false, ..case }
-    });
-    cases.collect()
+    // Heads that fill blocks, that share them, and whose channels leave a block unfilled; fewer queries than lanes, several tiles and several chunks.
+    let all = [
+        (1, 48, [2, 3, 4]),
+        (3, 6, [4, 1, 5]),
+        (2, 18, [3, 3, 3]),
+        (1, 6, [1, 2, 3]),
+        (1, 6, [3, 4, 6]),
+        (1, 96, [1, 2, 3]),
+        (2, 12, [9, 10, 12]),
+    ];
+    all.map(|(heads, head_channels, extent)| rotary_attention(heads, head_channels, extent, precision)).into()
+}
+
+/// Attention with rotary positions by some heads, and its gradient.
+pub fn rotary_attention(heads: usize, head_channels: usize, extent: [usize; 3], precision: DType) -> Case {
+    let (op, channels) = (RotaryAttention { heads }, heads * head_channels);
+    let mut w = Writer::new(precision);
+    let operands = ["q", "k", "v"].map(|name| w.features(name, 2, channels, extent));
+    let upstream = w.features("do", 2, channels, extent);
+    let results = w.push(op, &operands);
+    w.program.mark_output(results[0], "o");
+    // The gradient reads the logarithms.
+    let [q, k, v] = operands;
+    let gradients = w.push(RotaryAttentionGrad { of: op }, &[upstream, results[1], q, k, v]);
+    // The sums see what fills up blocks, too.
+    let maps = [results[0], gradients[0], gradients[1], gradients[2]];
+    let sums = maps.map(|map| w.push(ChannelSum, &[map])[0]);
+    w.result(GradNorm { loss: false }, &sums);
+    for (id, name) in gradients.into_iter().zip(["dq", "dk", "dv"]) {
+        w.program.mark_output(id, name);
+    }
+    let case =
+        w.maps(format!("rotary attention of {heads} heads of {head_channels}×{extent:?}, {precision:?}"));
+    // Large logits leave one key, or two of which rounding chooses.
+    Case { may_be_large: false, ..case }
 }
 
 /// Extents of which the last has several parts of voxels, each with a number of channels.

@@ -155,10 +155,15 @@ fn all_samples() -> BTreeMap<(String, String), Vec<Sample>> {
     add((8, 0), sampled(&convolutions, emulator(), plain));
     for stored in [DType::F32, DType::Bf16, DType::F16] {
         let mut others = cases::all_of_maps(stored);
+        others.extend(cases::attention_networks(stored));
         others.extend(cases::all_others());
         others.extend(cases::networks(stored));
         others.retain(|case| case.program.flops() <= FEW_FLOPS);
         others.extend(steps(stored));
+        // Several tiles of keys, which cases of few operations do not have.
+        for (head_channels, extent) in [(66, [4, 4, 6]), (24, [4, 4, 8]), (96, [2, 4, 8])] {
+            others.push(cases::rotary_attention(1, head_channels, extent, stored));
+        }
         add((8, 0), sampled(&others, emulator(), plain));
     }
     all

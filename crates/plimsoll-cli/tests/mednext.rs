@@ -7,7 +7,7 @@ use plimsoll_graph::Shape;
 use crate::one_step::{Step, tensor};
 use crate::support::run_error;
 
-const SETTINGS: &str = "[network]
+pub const SETTINGS: &str = "[network]
 net = \"mednext\"
 init_filters = 4
 encoder_blocks = [1, 1, 1]
@@ -50,14 +50,4 @@ fn larger_kernels_start_from_smaller_ones_if_that_is_asked_for() {
     for (small, large) in small.chunks(27).zip(large.chunks(125)) {
         assert!((small[0] - large[0]).abs() < 1e-6 && (small[13] - large[62]).abs() < 1e-6);
     }
-}
-
-#[test]
-fn a_plan_for_a_gpu_refuses_it_by_the_name_of_what_is_missing() {
-    let step = Step::new(SETTINGS);
-    let [data, settings] = [&step.tiny.data, &step.settings].map(|path| path.to_str().unwrap());
-    let said = run_error(&[
-        "plan", data, "--config", settings, "--device", "sm_80", "--ram", "1GiB", "--vram", "4GiB",
-    ]);
-    assert!(said.contains("response_norm") && said.contains("--device"), "{said}");
 }

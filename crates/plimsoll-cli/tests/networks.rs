@@ -3,7 +3,7 @@
 use plimsoll_graph::Shape;
 
 use crate::one_step::{Step, tensor};
-use crate::support::run_error;
+use crate::support::{run_error, run_json};
 
 /// Trains, predicts with the result, and starts a step of no length from it: a tensor of the checkpoint has a shape, and is
 /// read as it was written.
@@ -43,9 +43,21 @@ fn settings_that_an_attention_unet_cannot_have_are_refused_by_name() {
 }
 
 #[test]
-fn a_plan_of_an_attention_unet_for_a_gpu_names_the_op_that_is_missing() {
-    let said = refusal(ATTENTION_UNET, &["--device", "sm_80", "--vram", "4GiB"]);
-    assert!(said.contains("voxel_gate") && said.contains("--device"), "{said}");
+fn networks_with_gates_positions_and_attention_are_planned_for_a_gpu() {
+    let card = ["--patch-size", "16,16,16", "--device", "sm_80", "--vram", "4GiB"];
+    for settings in [ATTENTION_UNET, UNETR, PRIMUS, crate::mednext::SETTINGS] {
+        let step = Step::new(settings);
+        let [data, config] = [&step.tiny.data, &step.settings].map(|path| path.to_str().unwrap());
+        let plan = run_json(&[&["plan", data, "--config", config, "--ram", "1GiB"], &card[..]].concat());
+        assert_eq!(plan["feasible"], true, "{plan}");
+    }
+    let wide =
+        PRIMUS.replace("hidden_size = 12", "hidden_size = 102").replace("num_heads = [2]", "num_heads = [1]");
+    let said = refusal(&wide, &card);
+    assert!(
+        said.contains("rotary_attention") && said.contains("102 channels") && said.contains("at most 96"),
+        "{said}"
+    );
 }
 
 const STUNET: &str = "[network]
@@ -92,8 +104,6 @@ fn settings_that_a_unetr_cannot_have_are_refused_by_name() {
     assert!(heads.contains("`num_heads` is 5") && heads.contains("12 channels"), "{heads}");
     let patch = refusal(UNETR, &["--patch-size", "16,20,16"]);
     assert!(patch.contains("a multiple of [16, 16, 16]") && patch.contains("16 × 32 × 16"), "{patch}");
-    let gpu = refusal(UNETR, &["--patch-size", "16,16,16", "--device", "sm_80", "--vram", "4GiB"]);
-    assert!(gpu.contains("add_positions") && gpu.contains("--device"), "{gpu}");
 }
 
 const PRIMUS: &str = "[network]
@@ -143,6 +153,4 @@ fn settings_that_a_primus_cannot_have_are_refused_by_name() {
     assert!(patch.contains("a multiple of [8, 8, 8]") && patch.contains("16 × 24 × 16"), "{patch}");
     let slices = refusal(PRIMUS, &["--patch-size", "1,16,16"]);
     assert!(slices.contains("slices"), "{slices}");
-    let gpu = refusal(PRIMUS, &["--patch-size", "16,16,16", "--device", "sm_80", "--vram", "4GiB"]);
-    assert!(gpu.contains("add_positions") && gpu.contains("--device"), "{gpu}");
 }

@@ -264,3 +264,59 @@ __device__ inline void max_pool_grad(const MaxPool& p) {
     store((T*)p.y, i, sum);
 }
 BY_STORAGE(max_pool_grad, MaxPool)
+
+// Linear interpolation with the outermost voxels fixed: the lower of the two places of a coarse axis, and the share of the upper one.
+__device__ inline u32 aligned_tap(u32 fine, u32 coarse, u32 factor, float* share) {
+    *share = 0.0f;
+    if (factor == 1) return fine;
+    const u32 steps = 2 * coarse - 1, lower = fine * (coarse - 1) / steps;
+    *share = (float)(fine * (coarse - 1) - lower * steps) / (float)steps;
+    return lower;
+}
+
+template <class T>
+__device__ inline void upsample_aligned(const Resample& p) {
+    const u32 i = element();
+    if (i >= p.count) return;
+    const u32 channel = i % p.channels;
+    const Place at(i / p.channels, p.fine);
+    float of_d, of_h, of_w, sum = 0.0f;
+    const u32 d = aligned_tap(at.d, p.coarse[0], p.window[0], &of_d);
+    const u32 h = aligned_tap(at.h, p.coarse[1], p.window[1], &of_h);
+    const u32 w = aligned_tap(at.w, p.coarse[2], p.window[2], &of_w);
+    for (u32 tap = 0; tap < 8; tap++) {
+        const u32 z = tap / 4, y = tap / 2 % 2, x = tap % 2;
+        const float weight = (z ? of_d : 1.0f - of_d) * (y ? of_h : 1.0f - of_h) * (x ? of_w : 1.0f - of_w);
+        if (weight == 0.0f) continue;
+        sum = fmaf(weight, load((const T*)p.from, voxel(at.sample, d + z, h + y, w + x, p.coarse) * p.channels + channel), sum);
+    }
+    store((T*)p.to, i, sum);
+}
+BY_STORAGE(upsample_aligned, Resample)
+
+// Planes of zeroes in front of the coarse grid, as many as `window` says, make the fine one.
+template <class T>
+__device__ inline void pad_front(const Resample& p) {
+    const u32 i = element();
+    if (i >= p.count) return;
+    const u32 channel = i % p.channels;
+    const Place at(i / p.channels, p.fine);
+    float value = 0.0f;
+    if (at.d >= p.window[0] && at.h >= p.window[1] && at.w >= p.window[2]) {
+        const u32 place = voxel(at.sample, at.d - p.window[0], at.h - p.window[1], at.w - p.window[2], p.coarse);
+        value = load((const T*)p.from, place * p.channels + channel);
+    }
+    store((T*)p.to, i, value);
+}
+BY_STORAGE(pad_front, Resample)
+
+template <class T>
+__device__ inline void pad_front_grad(const Resample& p) {
+    const u32 i = element();
+    if (i >= p.count) return;
+    const u32 channel = i % p.channels;
+    const Place at(i / p.channels, p.coarse);
+    const u32 place = voxel(at.sample, at.d + p.window[0], at.h + p.window[1], at.w + p.window[2], p.fine);
+    store((T*)p.to, i, load((const T*)p.from, place * p.channels + channel));
+}
+BY_STORAGE(pad_front_grad, Resample)

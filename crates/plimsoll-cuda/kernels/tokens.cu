@@ -1,4 +1,4 @@
-// Tokens: the channels of a voxel, one behind the other. Their normalisation, and blocks of voxels that become one token.
+// Tokens: the channels of a voxel, one behind the other. Their normalisation, blocks of voxels that become one token, and tokens that become blocks.
 #include "place.cuh"
 
 struct TokenNorm {
@@ -164,3 +164,41 @@ __device__ inline void space_to_depth_grad(const SpaceToDepth& p) {
     store((T*)p.to, i, sum);
 }
 BY_STORAGE(space_to_depth_grad, SpaceToDepth)
+
+struct DepthToSpace {
+    const void* from;
+    const float* shift;    // of the gradient: null
+    void* to;
+    u32 fine[3];
+    u32 coarse[3];
+    u32 block[3];
+    u32 channels;          // of the fine side
+    u32 count;             // elements of the result
+    u32 unused;
+};
+
+// A thread for each element of the fine side.
+template <class T>
+__device__ inline void depth_to_space(const DepthToSpace& p) {
+    const u32 i = element();
+    if (i >= p.count) return;
+    const u32 channel = i % p.channels, voxels = p.block[0] * p.block[1] * p.block[2];
+    const Place at(i / p.channels, p.fine);
+    const u32 d = at.d / p.block[0], h = at.h / p.block[1], w = at.w / p.block[2];
+    const u32 part = voxel(0, at.d - d * p.block[0], at.h - h * p.block[1], at.w - w * p.block[2], p.block);
+    const u32 place = (voxel(at.sample, d, h, w, p.coarse) * p.channels + channel) * voxels + part;
+    store((T*)p.to, i, load((const T*)p.from, place) + p.shift[channel]);
+}
+BY_STORAGE(depth_to_space, DepthToSpace)
+
+// A thread for each element of the coarse side.
+template <class T>
+__device__ inline void depth_to_space_grad(const DepthToSpace& p) {
+    const u32 i = element();
+    if (i >= p.count) return;
+    const u32 voxels = p.block[0] * p.block[1] * p.block[2], part = i % voxels, channel = i / voxels % p.channels;
+    const Place at(i / voxels / p.channels, p.coarse), within(part, p.block);
+    const u32 d = at.d * p.block[0] + within.d, h = at.h * p.block[1] + within.h, w = at.w * p.block[2] + within.w;
+    store((T*)p.to, i, load((const T*)p.from, voxel(at.sample, d, h, w, p.fine) * p.channels + channel));
+}
+BY_STORAGE(depth_to_space_grad, DepthToSpace)

@@ -5,13 +5,15 @@ mod attention;
 mod conv;
 mod distance;
 mod elementwise;
+mod gates;
 mod loss;
 mod morphology;
 mod norm;
 mod overlap;
-mod processors;
 mod regions;
 mod resample;
+mod response;
+mod rotary;
 mod shape_loss;
 mod squeeze;
 mod structure;
@@ -34,5 +36,5 @@ macro_rules! lowered {
     };
 }
 
-// Every op has kernels, or says that it has none; one without a lowering does not compile.
+// An op without a lowering does not compile.
 plimsoll_graph::for_each_op!(lowered);

@@ -1,8 +1,9 @@
-//! Pools, interpolation, and channels that become voxels.
+//! Pools, interpolation, planes of zeroes, and channels that become voxels.
 
 use bytemuck::{Pod, Zeroable};
 use plimsoll_graph::ops::{
-    AvgPool, AvgPoolGrad, MaxPool, MaxPoolGrad, Subpixel, SubpixelGrad, Upsample2, Upsample2Grad,
+    AvgPool, AvgPoolGrad, MaxPool, MaxPoolGrad, PadFront, PadFrontGrad, Subpixel, SubpixelGrad, Upsample2,
+    Upsample2Grad, UpsampleAligned,
 };
 use plimsoll_plan::Unsupported;
 
@@ -82,6 +83,29 @@ impl Lower for Subpixel {
 impl Lower for SubpixelGrad {
     fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
         resample(cx, "subpixel_grad", factors(self.axes), false)
+    }
+}
+
+impl Lower for UpsampleAligned {
+    fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
+        let [coarse, fine] = [cx.input(0), cx.output(0)].map(|operand| operand.info.shape.spatial());
+        for axis in 0..3 {
+            // The kernel counts in steps of a coarse axis for each fine one.
+            cx.count(&[fine[axis], coarse[axis]])?;
+        }
+        resample(cx, "upsample_aligned", factors(self.axes), true)
+    }
+}
+
+impl Lower for PadFront {
+    fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
+        resample(cx, "pad_front", self.planes(), true)
+    }
+}
+
+impl Lower for PadFrontGrad {
+    fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
+        resample(cx, "pad_front_grad", PadFront { axes: self.axes }.planes(), false)
     }
 }
 

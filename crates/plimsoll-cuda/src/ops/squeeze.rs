@@ -4,8 +4,8 @@ use bytemuck::{Pod, Zeroable};
 use plimsoll_graph::ops::{Gate, GateGrad, GlobalMean, GlobalMeanGrad};
 use plimsoll_plan::Unsupported;
 
-use super::sums::{MOST_PARTS, SumPartsParameters};
-use crate::lower::{BLOCK, Context, Lower, Operand, Work, address_or_null, parts, stretches};
+use super::sums::{MOST_PARTS, SumPartsParameters, THREADS};
+use crate::lower::{BLOCK, Context, Lower, Operand, Stretch, Work, address_or_null, parts, stretches};
 
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
@@ -21,19 +21,29 @@ struct PlaneSumsParameters {
     factor: f32,
 }
 
-/// The sum over the voxels of each channel of each sample, of x or of its product with another volume, times a factor.
-fn plane_sums(cx: &Context<'_>, [x, g]: [Option<&Operand<'_>>; 2], factor: f32) -> Result<Work, Unsupported> {
-    let (volume, y) = (cx.input(0), cx.output(0));
-    cx.elements(volume)?;
-    let shape = &volume.info.shape;
-    let (batch, channels, voxels) = (shape.batch(), shape.channels(), shape.voxels());
-    let (length, of_sample) = parts(voxels, MOST_PARTS);
-    let mut work = Work::new(cx);
-    let count = cx.count(&[batch, of_sample, channels])?;
+/// The extents of volumes whose channels are summed.
+#[derive(Clone, Copy)]
+pub(super) struct Planes {
+    pub(super) samples: usize,
+    pub(super) voxels: usize,
+    pub(super) channels: usize,
+}
+
+/// Sums over the voxels of each channel of each sample, of x or of the product of two volumes, times a factor.
+pub(super) fn plane_sums(
+    cx: &Context<'_>,
+    work: &mut Work,
+    Planes { samples, voxels, channels }: Planes,
+    volumes: &[&Operand<'_>],
+    factor: f32,
+    to: Stretch,
+) -> Result<(), Unsupported> {
+    let (length, of_sample) = parts(voxels, (THREADS / channels).max(MOST_PARTS));
+    let count = cx.count(&[samples, of_sample, channels])?;
     let scratch = work.take::<f32>(count as usize)?;
     let parameters = PlaneSumsParameters {
-        x: address_or_null(x),
-        g: address_or_null(g),
+        x: address_or_null(volumes.first().copied()),
+        g: address_or_null(volumes.get(1).copied()),
         parts: scratch.address,
         voxels: cx.count(&[voxels])?,
         channels: cx.count(&[channels])?,
@@ -42,30 +52,41 @@ fn plane_sums(cx: &Context<'_>, [x, g]: [Option<&Operand<'_>>; 2], factor: f32) 
         count,
         factor,
     };
-    work.each(cx.kernel("plane_sums", &[volume])?, count, &parameters, &stretches(&cx.inputs), &[scratch]);
+    let reads: Vec<Stretch> = volumes.iter().map(|volume| volume.at).collect();
+    work.each(cx.kernel("plane_sums", &volumes[..1])?, count, &parameters, &reads, &[scratch]);
     work.each_turns(length.min(voxels));
-    let (channels, batch) = (parameters.channels, cx.count(&[batch])?);
+    let (channels, samples) = (parameters.channels, cx.count(&[samples])?);
     let sums = SumPartsParameters {
         parts: scratch.address,
-        y: y.address(),
+        y: to.address,
         count: channels,
         parts_count: parameters.parts_count,
     };
-    work.blocks("sum_many_parts", [channels, batch], &sums, &[scratch], &[y.at])?;
+    work.blocks("sum_many_parts", [channels, samples], &sums, &[scratch], &[to])?;
     work.each_turns((sums.parts_count as usize).div_ceil(BLOCK));
+    Ok(())
+}
+
+/// The sums of each channel of each sample of the operands, which are the result.
+fn sums_of_samples(cx: &Context<'_>, volumes: &[&Operand<'_>], factor: f32) -> Result<Work, Unsupported> {
+    let shape = &cx.input(0).info.shape;
+    cx.elements(cx.input(0))?;
+    let planes = Planes { samples: shape.batch(), voxels: shape.voxels(), channels: shape.channels() };
+    let mut work = Work::new(cx);
+    plane_sums(cx, &mut work, planes, volumes, factor, cx.output(0).at)?;
     Ok(work)
 }
 
 impl Lower for GlobalMean {
     fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
         let x = cx.input(0);
-        plane_sums(cx, [Some(x), None], 1.0 / x.info.shape.voxels() as f32)
+        sums_of_samples(cx, &[x], 1.0 / x.info.shape.voxels() as f32)
     }
 }
 
 impl Lower for GateGrad {
     fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
-        plane_sums(cx, [Some(cx.input(1)), Some(cx.input(0))], 1.0)
+        sums_of_samples(cx, &[cx.input(1), cx.input(0)], 1.0)
     }
 }
 

@@ -42,7 +42,7 @@ struct ChannelSumParameters {
 }
 
 /// Adds up `[parts][count]`, a block for each sum.
-fn sum_many_parts(
+pub(super) fn sum_many_parts(
     work: &mut Work,
     from: Stretch,
     to: Stretch,
@@ -62,7 +62,7 @@ pub(super) fn column_turns(work: &mut Work, [blocks, length, channels]: [usize; 
 }
 
 /// Threads that keep a card's memory busy where each sums one channel: parts are made until as many have work.
-const THREADS: usize = 1 << 15;
+pub(super) const THREADS: usize = 1 << 15;
 
 /// Parts of a volume's voxels that blocks sum: enough for all multiprocessors of a large card, several for each.
 pub(super) const BLOCK_PARTS: usize = 1024;

@@ -1,7 +1,9 @@
-//! Tokens, which are the channels of a voxel: their normalisation, and blocks of voxels that become one token.
+//! Tokens, which are the channels of a voxel: their normalisation, blocks of voxels that become one token, and tokens that become blocks.
 
 use bytemuck::{Pod, Zeroable};
-use plimsoll_graph::ops::{SpaceToDepth, SpaceToDepthGrad, TokenNorm, TokenNormGrad};
+use plimsoll_graph::ops::{
+    DepthToSpace, DepthToSpaceGrad, SpaceToDepth, SpaceToDepthGrad, TokenNorm, TokenNormGrad,
+};
 use plimsoll_plan::Unsupported;
 
 use super::sums::{MOST_PARTS, sum_few_parts};
@@ -187,5 +189,57 @@ impl Lower for SpaceToDepth {
 impl Lower for SpaceToDepthGrad {
     fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
         space_to_depth(cx, &self.of, "space_to_depth_grad", [cx.output(0), cx.input(0)])
+    }
+}
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct DepthToSpaceParameters {
+    from: u64,
+    shift: u64,
+    to: u64,
+    fine: [u32; 3],
+    coarse: [u32; 3],
+    block: [u32; 3],
+    channels: u32,
+    count: u32,
+    unused: u32,
+}
+
+/// Between the coarse side and the fine one, whose kernel has a thread for each element of the result.
+fn depth_to_space(
+    cx: &Context<'_>,
+    block: [usize; 3],
+    kernel: &str,
+    [fine, coarse]: [&Operand<'_>; 2],
+) -> Result<Work, Unsupported> {
+    let (from, to) = (cx.input(0), cx.output(0));
+    cx.elements(from)?;
+    let count = cx.elements(to)?;
+    let parameters = DepthToSpaceParameters {
+        from: from.address(),
+        shift: address_or_null(cx.inputs.get(1)),
+        to: to.address(),
+        fine: cx.axes(fine.info.shape.spatial())?,
+        coarse: cx.axes(coarse.info.shape.spatial())?,
+        block: cx.axes(block)?,
+        channels: cx.count(&[fine.info.shape.channels()])?,
+        count,
+        unused: 0,
+    };
+    let mut work = Work::new(cx);
+    work.each(cx.kernel(kernel, &[to])?, count, &parameters, &stretches(&cx.inputs), &[to.at]);
+    Ok(work)
+}
+
+impl Lower for DepthToSpace {
+    fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
+        depth_to_space(cx, self.block, "depth_to_space", [cx.output(0), cx.input(0)])
+    }
+}
+
+impl Lower for DepthToSpaceGrad {
+    fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
+        depth_to_space(cx, self.block, "depth_to_space_grad", [cx.input(0), cx.output(0)])
     }
 }

@@ -1,4 +1,4 @@
-//! Ops that have kernels for processors alone.
+//! Ops of attention U-Nets, MedNeXt and vision transformers: gates, learned slopes, positions and responses.
 
 use plimsoll_graph::ops::{
     AddPositions, AddPositionsGrad, ChannelSum, GradNorm, PadFront, PadFrontGrad, Prelu, PreluGrad,
@@ -12,7 +12,7 @@ use crate::Case;
 
 /// Planes of zeroes in front, response normalisation, learned slopes, gates of voxels, embeddings of positions, and parts of transformers, each
 /// with its gradient; interpolation with fixed corners.
-pub fn of_processors(precision: DType) -> Vec<Case> {
+pub fn attention_networks(precision: DType) -> Vec<Case> {
     let mut cases = padded(precision);
     cases.extend(responses(precision));
     cases.extend(slopes(precision));
