@@ -15,8 +15,6 @@ use crate::simd::{Element, LANES, Simd};
 const CHUNK: usize = 2048;
 /// Voxels of a part of a sum.
 pub(crate) const PART: usize = 4 * CHUNK;
-/// The number of classes whose sums are in registers at a time.
-pub(super) const CLASSES: usize = 8;
 /// Voxels of a tile.
 pub(super) const TILE: usize = 128;
 /// Squares of sixteen voxels of a tile.
@@ -24,32 +22,29 @@ pub(super) const SQUARES: usize = TILE / LANES;
 /// Blocks of channels that are transposed once for all classes; those behind them for each group of classes.
 const BLOCKS: usize = 4;
 
-/// Calls a function for one group of classes after the other: as many as a register tile has, then powers of two of what is left.
+/// Calls a function for one group of classes after the other: as many as the registers of `$simd` hold sums, then fewer of what is left.
 macro_rules! by_classes {
-    ($classes:expr, $this:ident . $function:ident :: <$s:ty> ($group:ident, $($arguments:expr),*)) => {{
+    ($simd:ty, $classes:expr, $this:ident . $function:ident :: <$s:ty> ($group:ident, $($arguments:expr),*)) => {{
         let classes = $classes;
         let mut $group = 0;
-        while classes - $group >= 8 {
-            $this.$function::<$s, 8>($group, $($arguments),*);
-            $group += 8;
-        }
-        if classes - $group >= 4 {
-            $this.$function::<$s, 4>($group, $($arguments),*);
-            $group += 4;
-        }
-        if classes - $group >= 2 {
-            $this.$function::<$s, 2>($group, $($arguments),*);
-            $group += 2;
-        }
-        if classes > $group {
-            $this.$function::<$s, 1>($group, $($arguments),*);
-        }
+        by_classes!(@ $simd, classes, $group, $this.$function::<$s>($($arguments),*), 8, 7, 6, 5, 4, 3, 2, 1);
     }};
+    (@ $simd:ty, $classes:ident, $group:ident, $this:ident . $function:ident :: <$s:ty> $arguments:tt, $($n:literal),*) => {
+        $(
+            if const { $n <= <$simd as $crate::simd::Simd>::TILE_POSITIONS } {
+                while $classes - $group >= $n {
+                    by_classes!(# $this.$function::<$s, $n>, $group, $arguments);
+                    $group += $n;
+                }
+            }
+        )*
+    };
+    (# $this:ident . $function:ident :: <$s:ty, $n:literal>, $group:ident, ($($arguments:expr),*)) => {
+        $this.$function::<$s, $n>($group, $($arguments),*)
+    };
 }
 
 pub(super) use by_classes;
-
-const _: () = assert!(CLASSES == 8, "`by_classes` takes as many at a time");
 
 /// A block of one sample, and how it is read.
 pub(super) struct Reader<V, T> {
@@ -131,6 +126,7 @@ impl<T: Element, O: Element> Kernel for HeadLogits<T, O> {
                     }
                 }
                 by_classes!(
+                    S,
                     self.classes,
                     self.group::<S>(group, sample, first, count, squares.as_ptr().cast())
                 );
@@ -298,29 +294,38 @@ impl<T: Element> Kernel for HeadWeightGrad<T> {
 
     #[inline(always)]
     unsafe fn task<S: Simd>(&self, task: usize, _thread: usize) {
+        // SAFETY: this function's contract, and groups end with the classes.
+        unsafe { by_classes!(S, self.classes, self.group::<S>(group, task)) }
+    }
+}
+
+impl<T: Element> HeadWeightGrad<T> {
+    /// `N` classes from `group` on.
+    ///
+    /// # Safety
+    /// [`Kernel::task`]'s contract for this kernel; `group + N <= classes`.
+    #[inline(always)]
+    unsafe fn group<S: Simd, const N: usize>(&self, group: usize, task: usize) {
         let parts = self.voxels.div_ceil(PART);
         let (part, sample) = (task % parts, task / parts);
         let voxels = part * PART..self.voxels.min((part + 1) * PART);
         let blocks = self.source.len();
-        for group in (0..self.classes).step_by(CLASSES) {
-            let classes = CLASSES.min(self.classes - group);
-            for (b, block) in self.source.iter().enumerate() {
-                // SAFETY: `group + c < classes`, `voxel < voxels`, and the sample is below `batch`, since `task < tasks`,
-                // the number of parts; tasks write disjoint ones.
-                unsafe {
-                    let reader = Reader::new::<S>(block, sample);
-                    let mut sums = [S::zero(); CLASSES];
-                    let logits = self.logits.0.add((sample * self.classes + group) * self.voxels);
-                    for voxel in voxels.clone() {
-                        let x = reader.voxel::<S>(voxel);
-                        for (c, sum) in sums.iter_mut().enumerate().take(classes) {
-                            *sum = S::fma(S::splat(*logits.add(c * self.voxels + voxel)), x, *sum);
-                        }
+        for (b, block) in self.source.iter().enumerate() {
+            // SAFETY: `group + c < classes`, `voxel < voxels`, and the sample is below `batch`, since `task < tasks`,
+            // the number of parts; tasks write disjoint ones.
+            unsafe {
+                let reader = Reader::new::<S>(block, sample);
+                let mut sums = [S::zero(); N];
+                let logits = self.logits.0.add((sample * self.classes + group) * self.voxels);
+                for voxel in voxels.clone() {
+                    let x = reader.voxel::<S>(voxel);
+                    for (c, sum) in sums.iter_mut().enumerate() {
+                        *sum = S::fma(S::splat(*logits.add(c * self.voxels + voxel)), x, *sum);
                     }
-                    for (c, sum) in sums.into_iter().enumerate().take(classes) {
-                        let place = (task * self.classes + group + c) * blocks + b;
-                        S::store(self.partial.0.add(place * LANES), sum);
-                    }
+                }
+                for (c, sum) in sums.into_iter().enumerate() {
+                    let place = (task * self.classes + group + c) * blocks + b;
+                    S::store(self.partial.0.add(place * LANES), sum);
                 }
             }
         }

@@ -2,30 +2,24 @@
 
 use crate::simd::{LANES, Simd};
 
-/// Sums held in registers at a time.
-const AT_ONCE: usize = 8;
-
-/// Calls `$body` for `$at` from 0 to `$end`, with as many at a time as registers hold, then four, then one.
+/// Calls `$body` for `$at` from 0 to `$end`, with as many at a time as the registers of `$simd` hold sums: 8, 6, 4, 2, and then one.
 macro_rules! by_registers {
-    ($end:expr, |$at:ident, $count:ident| $body:expr) => {{
+    ($simd:ident, $end:expr, |$at:ident, $count:ident| $body:expr) => {{
         let end = $end;
         let mut $at = 0;
-        while $at + AT_ONCE <= end {
-            const $count: usize = AT_ONCE;
-            $body;
-            $at += AT_ONCE;
-        }
-        while $at + 4 <= end {
-            const $count: usize = 4;
-            $body;
-            $at += 4;
-        }
-        while $at < end {
-            const $count: usize = 1;
-            $body;
-            $at += 1;
-        }
+        by_registers!(@ $simd, end, $at, $count, $body, 8, 6, 4, 2, 1);
     }};
+    (@ $simd:ident, $end:ident, $at:ident, $count:ident, $body:expr, $($n:literal),*) => {
+        $(
+            if const { $n <= $simd::TILE_POSITIONS } {
+                while $end - $at >= $n {
+                    const $count: usize = $n;
+                    $body;
+                    $at += $n;
+                }
+            }
+        )*
+    };
 }
 
 /// to\[row\] = start\[row\] + Σ_d rows\[row\]\[d\] · columns\[d\], sixteen lanes each.
@@ -44,7 +38,7 @@ pub(super) unsafe fn row_products<S: Simd>(
 ) {
     // SAFETY: rows are below `count` and channels below `width`.
     unsafe {
-        by_registers!(count, |row, ROWS| {
+        by_registers!(S, count, |row, ROWS| {
             let mut sums = [S::zero(); ROWS];
             if let Some(start) = start {
                 for (i, sum) in sums.iter_mut().enumerate() {
@@ -79,7 +73,7 @@ pub(super) unsafe fn column_products<S: Simd>(
 ) {
     // SAFETY: rows are below `count` and channels below `width`.
     unsafe {
-        by_registers!(width, |d, CHANNELS| {
+        by_registers!(S, width, |d, CHANNELS| {
             let mut sums = [S::zero(); CHANNELS];
             for row in 0..count {
                 let weight = S::load(weights.add(row * LANES));
@@ -115,7 +109,7 @@ pub(super) unsafe fn add_outer<S: Simd>(
             for (lane, row) in of_lanes.iter_mut().enumerate() {
                 *row = S::load(rows.add(lane * width + block));
             }
-            by_registers!(count, |row, ROWS| {
+            by_registers!(S, count, |row, ROWS| {
                 let mut sums = [S::zero(); ROWS];
                 for (i, sum) in sums.iter_mut().enumerate() {
                     *sum = S::load(to.add((row + i) * width + block));

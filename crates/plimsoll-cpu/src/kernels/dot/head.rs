@@ -82,6 +82,7 @@ impl DotKernel for DotHead {
                     }
                 }
                 by_classes!(
+                    D::S,
                     self.classes,
                     self.group::<D>(group, sample, first, count, squares.as_ptr().cast())
                 );
