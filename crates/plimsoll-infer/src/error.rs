@@ -9,7 +9,7 @@ use plimsoll_memory::{Bytes, MapError, OverBudget};
 use plimsoll_nn::ConfigError;
 use plimsoll_plan::{EngineError, PlanError};
 use plimsoll_run::RunError;
-use plimsoll_volume::VolumeError;
+use plimsoll_volume::{GeometryDifference, VolumeError};
 
 use crate::options::RingStorage;
 
@@ -83,6 +83,24 @@ pub enum InferError {
         found: [usize; 3],
         /// The shape of the image.
         expected: [usize; 3],
+    },
+    /// A label map does not lie on the grid of the image whose intensities are measured in it.
+    #[error("{} does not lie on the grid of {}: {difference}", path.display(), image.display())]
+    OtherGrid {
+        /// The label map.
+        path: PathBuf,
+        /// The image.
+        image: PathBuf,
+        /// The difference.
+        difference: GeometryDifference,
+    },
+    /// Intensities of an image of several channels are to be measured.
+    #[error("{}: intensities are measured in images of one channel, but it has {channels}", path.display())]
+    SeveralChannels {
+        /// The image.
+        path: PathBuf,
+        /// Its channels.
+        channels: usize,
     },
     /// A channel cannot be normalised.
     #[error("{case}: {source}")]
@@ -236,6 +254,8 @@ impl InferError {
             | InferError::Unsound { .. }
             | InferError::Unreadable { .. }
             | InferError::OtherShape { .. }
+            | InferError::OtherGrid { .. }
+            | InferError::SeveralChannels { .. }
             | InferError::Normalisation { .. }
             | InferError::NotFinite { .. }
             | InferError::Image(_)
@@ -332,9 +352,10 @@ impl InferError {
                 }
                 Some(hint)
             }
-            InferError::OtherShape { .. } => {
+            InferError::OtherShape { .. } | InferError::OtherGrid { .. } => {
                 Some("give it labels that were predicted from this image".into())
             }
+            InferError::SeveralChannels { .. } => Some("name an image with one of its channels".into()),
             InferError::ReplacesImage { .. } => Some("write the labels to another folder".into()),
             InferError::Memory(error) => Some(error.remedy()),
             InferError::OverBudget(error) => Some(error.remedy()),

@@ -22,6 +22,7 @@
 //! | `interactive` | objects that prompts mark, beside `predicting`: [`InteractiveSession`] is the façade |
 //! | `planning` | the memory and the time of a case before anything is allocated for it |
 //! | `summing` | windows through the network, sums of their logits, and the way back to the stored grid |
+//! | `structures` | features of the structures in a label map, beside `predicting` |
 //! | `labels` | label maps and probabilities on the stored grid: written, put in order, merged, measured |
 //! | `cases` | headers, grids and windows of the images of a case |
 //! | `options`, `progress`, `error` | values that all of them share |
@@ -37,6 +38,7 @@ mod options;
 mod planning;
 mod predicting;
 mod progress;
+mod structures;
 mod summing;
 mod window_sums;
 
@@ -65,6 +67,10 @@ pub use predicting::destination::{Destination, LabelNames};
 pub use predicting::folder::{CaseReport, FolderProgress, FolderReport, Outcome, predict_cases};
 pub use predicting::predictor::{CaseOutput, PredictedCase, Predictor};
 pub use progress::{CaseTimes, Progress};
+pub use structures::{
+    Diameters, Histogram, Intensities, Measured, Order, Shape, Structure, Surface, features_bytes,
+    structure_features, write_features,
+};
 pub use summing::device_sums::HostSums;
 pub use summing::forward::forward_program;
 pub use summing::windows::{Starts, gaussian};

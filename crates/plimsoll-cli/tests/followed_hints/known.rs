@@ -250,7 +250,13 @@ const NOT_FOLLOWED: &[(&str, &[&str])] = &[
     (
         "every command refuses the files before this check of an invariant: descriptions when a model is opened, and labels of an earlier \
          stage when they are read; the labels of a stage are made from the image itself",
-        &["DicomError::OtherShape", "InferError::OtherNetwork", "InferError::OtherShape"],
+        &[
+            "DicomError::OtherShape",
+            "InferError::OtherGrid",
+            "InferError::OtherNetwork",
+            "InferError::OtherShape",
+            "InferError::SeveralChannels",
+        ],
     ),
     (
         "it asks for the file as it was, from a copy or its source",
