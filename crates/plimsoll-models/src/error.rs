@@ -70,6 +70,14 @@ pub enum ModelError {
         /// The folder.
         folder: PathBuf,
     },
+    /// A name that TotalSegmentator knows is no task that can be run.
+    #[error("{found} cannot be run: {why}")]
+    UnavailableTask {
+        /// The name.
+        found: String,
+        /// The reason.
+        why: &'static str,
+    },
     /// The weights of a task of TotalSegmentator need a licence, so that nothing is known of them here.
     #[error("the weights of {found} need a licence from TotalSegmentator")]
     LicensedTask {
@@ -276,7 +284,9 @@ impl ModelError {
             ModelError::NotAdopted { .. } => {
                 Some("leave it out of ‹adopt›, and set it yourself".into())
             }
-            ModelError::NoTask { .. } => Some("‹job segment +list› names the tasks".into()),
+            ModelError::NoTask { .. } | ModelError::UnavailableTask { .. } => {
+                Some("‹job segment +list› names the tasks".into())
+            }
             ModelError::LicensedTask { .. } => Some(
                 "run it with TotalSegmentator itself; ‹job segment +list› names the tasks whose weights are open".into(),
             ),

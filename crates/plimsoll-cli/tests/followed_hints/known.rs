@@ -350,6 +350,7 @@ const NOT_FOLLOWED: &[(&str, &[&str])] = &[
             "ModelError::NoTask",
             "ModelError::NotAdopted",
             "ModelError::NotARun",
+            "ModelError::UnavailableTask",
             "ModelError::OfImages",
             "ModelError::OfPairs",
             "ModelError::OwnNames",

@@ -40,6 +40,35 @@ const LICENSED: [&str; 18] = [
     "tissue_types_mr",
 ];
 
+/// Names in TotalSegmentator 2.18 that are no tasks which can be run, with the reason.
+const UNAVAILABLE: [(&str, &str); 8] = [
+    (
+        "appendicular_bones_auxiliary",
+        "these are labels that the networks of appendicular_bones find beside its own, and TotalSegmentator drops them",
+    ),
+    ("covid", "TotalSegmentator 2 has switched the task off, and its weights have no published version"),
+    (
+        "face_mr_auxiliary",
+        "these are labels that the networks of face_mr find beside its own, and TotalSegmentator drops them",
+    ),
+    (
+        "kidney_cysts_auxiliary",
+        "these are labels that the networks of kidney_cysts find beside its own, and TotalSegmentator drops them; the task total has \
+         the kidneys",
+    ),
+    (
+        "renal_arteries_auxiliary",
+        "these are labels that the networks of renal_arteries find beside its own, and TotalSegmentator drops them; the task total has \
+         the aorta",
+    ),
+    ("test", "it belongs to TotalSegmentator's own tests"),
+    ("total_highres_test", "its weights are unpublished"),
+    (
+        "total_v1",
+        "these are the labels of TotalSegmentator 1, for which TotalSegmentator 2 has no networks; the task total has their successors",
+    ),
+];
+
 /// A task.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -161,13 +190,16 @@ impl SegmentatorTask {
     /// The task of a name.
     ///
     /// # Errors
-    /// Returns an error if there is none, or its weights need a licence.
+    /// Returns an error if there is none, it cannot be run, or its weights need a licence.
     pub fn named(name: &str) -> Result<&'static SegmentatorTask, ModelError> {
         let all = SegmentatorTask::all()?;
-        let is_licensed = LICENSED.contains(&name);
-        all.get(name).ok_or_else(|| match is_licensed {
-            true => ModelError::LicensedTask { found: name.into() },
-            false => ModelError::NoTask { found: name.into() },
+        all.get(name).ok_or_else(|| {
+            let found = name.to_string();
+            match UNAVAILABLE.iter().find(|(unavailable, _)| *unavailable == name) {
+                Some((_, why)) => ModelError::UnavailableTask { found, why },
+                None if LICENSED.contains(&name) => ModelError::LicensedTask { found },
+                None => ModelError::NoTask { found },
+            }
         })
     }
 
