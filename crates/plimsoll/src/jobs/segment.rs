@@ -549,7 +549,9 @@ impl Job<'_> {
         if let Some(labels) = looked {
             found = match &self.task.refinement {
                 None => labels,
-                Some(refinement) => self.refine(refinement, labels, case, &parts, &mut most)?,
+                Some(refinement) => {
+                    self.refine(refinement, labels, case, &parts, &mut shared.images(), &mut most)?
+                }
             };
         }
         let is_whole = self.request.one_file && !is_encoded(output);

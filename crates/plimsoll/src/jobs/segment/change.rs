@@ -17,6 +17,7 @@ use plimsoll_volume::LabelTable;
 
 use super::Job;
 use super::parts::PartsFolder;
+use super::shared::{Images, View};
 use super::stages::{Stage, least_limit};
 use crate::error::{Error, Outcome};
 use crate::jobs::memory_limit::driver_bytes;
@@ -68,16 +69,23 @@ impl Job<'_> {
     }
 
     /// Writes the image of a stage as its networks see it.
-    pub(super) fn zoomed(&self, stage: &Stage<'_>, case: &Case, parts: &PartsFolder) -> Outcome<ZoomedFile> {
+    pub(super) fn zoomed(
+        &self,
+        stage: &Stage<'_>,
+        case: &Case,
+        images: &mut Images<'_>,
+    ) -> Outcome<ZoomedFile> {
         let image = zoomed_image(case, stage.within, stage.spacing)?;
         // Before the networks of the stage are run, of which nothing would come.
         self.expect_room(stage, &case.id, &image)?;
         let stored = case.images.first().map(|image| image.path.clone());
         let stored =
             stored.ok_or_else(|| Error::new(format!("{} has no image", case.id), "name an image"))?;
-        let file = parts.plain(&format!("{}-image", stage.name));
-        let _overhead = self.overhead()?;
-        write_zoomed(case, &image, &file, &self.budget, self.context.stop.flag())?;
+        let view = View { within: stage.within, spacing: stage.spacing };
+        let file = images.file(view, |file| {
+            let _overhead = self.overhead()?;
+            Ok(write_zoomed(case, &image, file, &self.budget, self.context.stop.flag())?)
+        })?;
         let images = vec![ChannelFile { path: file, index: 0 }];
         Ok(ZoomedFile {
             image,

@@ -10,6 +10,7 @@ use plimsoll_volume::VolumeFile;
 
 use super::change::{all_names, as_they_are};
 use super::parts::PartsFolder;
+use super::shared::Images;
 use super::stages::Stage;
 use super::{DERIVED, ENDING, Job};
 use crate::error::{Error, Outcome};
@@ -22,6 +23,7 @@ impl Job<'_> {
         found: Vec<PartLabels>,
         case: &Case,
         parts: &PartsFolder,
+        images: &mut Images<'_>,
         most: &mut Bytes,
     ) -> Outcome<Vec<PartLabels>> {
         let Some(image) = case.images.first().map(|image| image.path.as_path()) else { return Ok(found) };
@@ -31,7 +33,7 @@ impl Job<'_> {
         let changes = models.changes.clone();
         let spacing = models.spacing();
         let stage = Stage { name, task, models, spacing, within: None, subset: &[], changes };
-        let other = self.labels(&stage, case, parts, most)?;
+        let other = self.labels(&stage, case, parts, images, most)?;
         let inside = task.value(&refinement.inside).ok_or_else(|| {
             let message = format!("{name} has no label `{}`", refinement.inside);
             Error::new(message, "this is a bug in the table of tasks: report it")

@@ -1,9 +1,10 @@
-//! Labels that the tasks of an image share.
+//! Labels and resampled images that the tasks of an image share.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use plimsoll_infer::PartLabels;
 use plimsoll_models::total_segmentator::Mode;
+use plimsoll_volume::{Spacing, VoxelBox};
 
 use super::parts::PartsFolder;
 use crate::error::Outcome;
@@ -12,12 +13,46 @@ use crate::error::Outcome;
 pub(super) struct Shared {
     folder: PartsFolder,
     found: Vec<((String, Mode), Vec<PartLabels>)>,
+    resampled: Vec<Resampled>,
+}
+
+/// A part of an image as networks see it, in a file.
+struct Resampled {
+    view: View,
+    file: PathBuf,
+}
+
+/// The part of the stored image that networks see, and its spacing; `None` for all of it, and for its own.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct View {
+    pub(super) within: Option<VoxelBox>,
+    pub(super) spacing: Option<Spacing>,
+}
+
+/// The files of an image as networks see it. Each is made once for all tasks of the image, and removed after the last.
+pub(super) struct Images<'a> {
+    folder: &'a PartsFolder,
+    resampled: &'a mut Vec<Resampled>,
+}
+
+impl Images<'_> {
+    /// The file of a view. If no task had it before, `make` writes it.
+    pub(super) fn file(&mut self, view: View, make: impl FnOnce(&Path) -> Outcome) -> Outcome<PathBuf> {
+        if let Some(known) = self.resampled.iter().find(|known| known.view == view) {
+            return Ok(known.file.clone());
+        }
+        let file = self.folder.plain(&format!("image-{}", self.resampled.len()));
+        make(&file)?;
+        self.resampled.push(Resampled { view, file: file.clone() });
+        Ok(file)
+    }
 }
 
 impl Shared {
     /// Makes a folder for the labels of a case.
     pub(super) fn new(beside: &Path, case: &str) -> Outcome<Shared> {
-        Ok(Shared { folder: PartsFolder::make(beside, &name_of(case))?, found: Vec::new() })
+        let folder = PartsFolder::make(beside, &name_of(case))?;
+        Ok(Shared { folder, found: Vec::new(), resampled: Vec::new() })
     }
 
     /// Removes the folders of processes that have ended.
@@ -25,18 +60,24 @@ impl Shared {
         PartsFolder::sweep(beside, &name_of(case))
     }
 
+    /// The resampled images.
+    pub(super) fn images(&mut self) -> Images<'_> {
+        Images { folder: &self.folder, resampled: &mut self.resampled }
+    }
+
     /// The labels that a task has found in the image. If it was not run, `find` runs it, with a folder for files of labels.
     pub(super) fn labels(
         &mut self,
         task: &str,
         mode: Mode,
-        find: impl FnOnce(&PartsFolder) -> Outcome<Vec<PartLabels>>,
+        find: impl FnOnce(&PartsFolder, &mut Images<'_>) -> Outcome<Vec<PartLabels>>,
     ) -> Outcome<&[PartLabels]> {
         let known = self.found.iter().position(|((name, of_mode), _)| name == task && *of_mode == mode);
         let at = match known {
             Some(at) => at,
             None => {
-                let labels = find(&self.folder)?;
+                let Shared { folder, resampled, .. } = self;
+                let labels = find(folder, &mut Images { folder, resampled })?;
                 self.found.push(((task.into(), mode), labels));
                 self.found.len() - 1
             }
@@ -48,4 +89,30 @@ impl Shared {
 /// The name of the folder of a case.
 fn name_of(case: &str) -> String {
     format!("{case}.regions")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_is_resampled_once_for_each_box_and_spacing() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut shared = Shared::new(dir.path(), "ct").unwrap();
+        let whole = View { within: None, spacing: Some(Spacing([1.5; 3])) };
+        let part = View { within: Some(VoxelBox { start: [1; 3], shape: [4; 3] }), ..whole };
+        let mut made = Vec::new();
+        let mut files = Vec::new();
+        for view in [whole, part, whole, View { spacing: None, ..whole }, part] {
+            let file = shared.images().file(view, |_| {
+                made.push(view);
+                Ok(())
+            });
+            files.push(file.unwrap());
+        }
+        assert_eq!(made.len(), 3);
+        assert_eq!((&files[0], &files[1]), (&files[2], &files[4]));
+        let again = shared.images().file(View { within: None, spacing: None }, |_| panic!("made twice"));
+        assert_eq!(again.unwrap(), files[3]);
+    }
 }

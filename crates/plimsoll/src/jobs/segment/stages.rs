@@ -13,7 +13,7 @@ use plimsoll_run::FoldName;
 use plimsoll_volume::{Spacing, VolumeFile, VoxelBox};
 
 use super::parts::PartsFolder;
-use super::shared::Shared;
+use super::shared::{Images, Shared};
 use super::{Job, STEPS, SegmentRequest};
 use crate::context::Progress;
 use crate::error::Outcome;
@@ -83,9 +83,10 @@ impl Job<'_> {
         };
         let mode = self.request.mode;
         if !self.is_shareable() {
-            return self.labels(&stage, case, parts, most).map(Some);
+            return self.labels(&stage, case, parts, &mut shared.images(), most).map(Some);
         }
-        let find = |folder: &PartsFolder| self.labels(&stage, case, folder, most);
+        let find =
+            |folder: &PartsFolder, images: &mut Images<'_>| self.labels(&stage, case, folder, images, most);
         Ok(Some(shared.labels(self.name, mode, find)?.to_vec()))
     }
 
@@ -131,7 +132,9 @@ impl Job<'_> {
         let changes = models.changes.clone();
         let spacing = models.spacing();
         let stage = Stage { name: &name, task, models, spacing, within, subset: &[], changes };
-        let rough = shared.labels(&name, mode, |folder| self.labels(&stage, case, folder, most))?;
+        let find =
+            |folder: &PartsFolder, images: &mut Images<'_>| self.labels(&stage, case, folder, images, most);
+        let rough = shared.labels(&name, mode, find)?;
         self.box_around(&image.path, rough, crop, task)
     }
 
@@ -141,11 +144,12 @@ impl Job<'_> {
         stage: &Stage<'_>,
         case: &Case,
         parts: &PartsFolder,
+        images: &mut Images<'_>,
         most: &mut Bytes,
     ) -> Outcome<Vec<PartLabels>> {
         let needed = stage.parts();
         let zoomed = match stage.is_in_a_file() {
-            true => Some(self.zoomed(stage, case, parts)?),
+            true => Some(self.zoomed(stage, case, images)?),
             false => None,
         };
         let (case, within) = zoomed.as_ref().map_or((case, stage.within), |zoomed| (&zoomed.case, None));
