@@ -276,6 +276,7 @@ def segment(
     derived: bool,
     statistics: bool,
     incomplete: bool,
+    report: bool,
     preview: bool,
     dicom: str,
     weights: _Path,

@@ -35,6 +35,7 @@ def segment(
     no_derived_masks: bool = False,
     statistics: bool = False,
     statistics_exclude_masks_at_border: bool = True,
+    report: bool = False,
     preview: bool = False,
     model_size: Literal["big", "small"] = "big",
     segmentation_type: Literal["labelmap", "binary", "rtstruct"] | None = None,
@@ -86,6 +87,9 @@ def segment(
         Write the volume and the mean intensity of each label beside `output`.
     statistics_exclude_masks_at_border : bool
         Measure no labels that touch the border of the image.
+    report : bool
+        Write a table beside `output` with a row for each label: PyRadiomics' features of its shape, and the first-order
+        features of the intensities inside it.
     preview : bool
         Draw a picture beside `output`.
     model_size : {"big", "small"}
@@ -141,6 +145,7 @@ def segment(
         "no_derived_masks": no_derived_masks,
         "statistics": statistics,
         "statistics_exclude_masks_at_border": statistics_exclude_masks_at_border,
+        "report": report,
         "preview": preview,
         "overwrite": overwrite,
     }
@@ -179,6 +184,7 @@ def segment(
         "derived": not no_derived_masks,
         "statistics": statistics,
         "incomplete": not statistics_exclude_masks_at_border,
+        "report": report,
         "preview": preview,
         "dicom": segmentation_type or "labelmap",
         "weights": as_path(weights, "weights") if weights is not None else _weights_folder(),
@@ -199,7 +205,13 @@ def segment(
         if paths is None:
             raise ValueError("output needs an image that is given as a path; save the returned labels instead")
         return _to_files(tasks, paths[0], pathlib.Path(output), {**options, "one_file": ml or is_dicom})
-    files = {"statistics": statistics, "preview": preview, "overwrite": overwrite, "part": part is not None}
+    files = {
+        "statistics": statistics,
+        "report": report,
+        "preview": preview,
+        "overwrite": overwrite,
+        "part": part is not None,
+    }
     _expect_effects(files, "without output")
     return _labels(tasks, image, spacing, affine, {**options, "one_file": True})
 

@@ -47,11 +47,15 @@ def test_arrays_and_paths_without_output_return_labels() -> None:
 
 def test_files_are_written_beside_each_other(tmp_path: pathlib.Path) -> None:
     to = tmp_path / "labels.nii.gz"
-    found = plimsoll.segment("total", CT, to, ml=True, roi_subset=["liver", "rib_left_1"], statistics=True, **OPTIONS)
+    found = plimsoll.segment(
+        "total", CT, to, ml=True, roi_subset=["liver", "rib_left_1"], statistics=True, report=True, **OPTIONS
+    )
     assert found == to
     assert_alike(stored(to), "subset.nii.gz")
     statistics = json.loads((tmp_path / "labels.statistics.json").read_text())
     assert "liver" in json.dumps(statistics)
+    columns, *rows = (tmp_path / "labels.report.csv").read_text().splitlines()
+    assert "mesh_volume_mm3" in columns and [row.split(",")[0] for row in rows] == ["liver", "rib_left_1"]
     masks = plimsoll.segment("total", CT, tmp_path / "masks", fast=True, **OPTIONS)
     names = plimsoll.segmentation_labels("total")
     assert sorted(path.name for path in masks.iterdir()) == sorted(f"{name}.nii.gz" for name in names.values())

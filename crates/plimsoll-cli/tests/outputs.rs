@@ -148,6 +148,64 @@ fn statistics_with_labels_at_the_border_and_what_is_missing_is_made_of_labels_th
 }
 
 #[test]
+fn a_report_has_a_row_for_each_label_and_is_made_of_labels_that_are_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("total.nii.gz");
+    fs::copy(oracle("total.nii.gz"), &out).unwrap();
+    let report = segment(&out, &["--ml", "--report"]);
+    assert_eq!(report["kept"][0].as_str().unwrap(), out.to_str().unwrap());
+    let table = fs::read_to_string(dir.path().join("total.report.csv")).unwrap();
+    let mut lines = table.lines().map(|line| line.split(',').collect::<Vec<_>>());
+    let columns = lines.next().unwrap();
+    let at = |name: &str| columns.iter().position(|column| *column == name).unwrap();
+    let read = fs::read(oracle("statistics.json")).unwrap();
+    let expected = serde_json::from_slice::<Value>(&read).unwrap()["incomplete"].clone();
+    let rows: Vec<_> = lines.collect();
+    assert_eq!(rows.len(), 117);
+    let mut measured = 0;
+    for row in &rows {
+        assert_eq!(row.len(), columns.len(), "{row:?}");
+        let statistics = &expected[row[at("structure")]];
+        let number = |name: &str| row[at(name)].parse::<f64>().ok();
+        let (volume, mean) =
+            (statistics["volume"].as_f64().unwrap(), statistics["intensity"].as_f64().unwrap());
+        if number("voxels") == Some(0.0) {
+            assert!(
+                volume == 0.0 && number("voxel_volume_mm3").is_none() && number("mean").is_none(),
+                "{row:?}"
+            );
+            continue;
+        }
+        measured += 1;
+        let own = number("voxel_volume_mm3").unwrap();
+        assert!((own - volume).abs() <= 1e-6 * volume, "{row:?}: {volume}");
+        // TotalSegmentator truncates intensities to whole numbers.
+        assert!((number("mean").unwrap() - mean).abs() < 1.0, "{row:?}: {mean}");
+        assert!(number("mesh_volume_mm3").unwrap() > 0.0 && number("maximum_3d_diameter_mm").unwrap() > 0.0);
+    }
+    assert!(measured > 10, "{measured}");
+    // Beside masks the table has a name of its own, and nothing else is made.
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
+}
+
+#[test]
+fn names_that_are_no_tasks_are_refused_with_the_reason() {
+    let dir = tempfile::tempdir().unwrap();
+    let (ct, out) = (oracle("ct.nii.gz"), dir.path().join("out"));
+    for (name, says) in [
+        ("covid", "covid cannot be run: TotalSegmentator 2 has switched the task off"),
+        ("total_v1", "total_v1 cannot be run: these are the labels of TotalSegmentator 1"),
+        ("kidney_cysts_auxiliary", "labels that the networks of kidney_cysts find beside its own"),
+        ("total_highres_test", "total_highres_test cannot be run: its weights are unpublished"),
+        ("heartchambers_highres", "need a licence"),
+    ] {
+        let error = run_error(&["segment", name, "-i", &ct, "-o", out.to_str().unwrap()]);
+        assert!(error.contains(says) && error.contains("plimsoll segment --list"), "{error}");
+    }
+    assert!(!out.exists());
+}
+
+#[test]
 fn names_that_no_label_map_can_have_are_told_before_anything_is_computed() {
     let dir = tempfile::tempdir().unwrap();
     let (ct, weights) = (oracle("ct.nii.gz"), oracle("weights"));

@@ -125,6 +125,8 @@ pub struct SegmentOptions {
     pub statistics: bool,
     /// Measures labels at the border of the image, too.
     pub incomplete: bool,
+    /// Writes features of shape and intensities.
+    pub report: bool,
     /// Draws a picture.
     pub preview: bool,
     /// `labelmap`, `binary` or `rtstruct`, for outputs in DICOM.
@@ -172,7 +174,7 @@ pub fn segment_images(options: SegmentOptions, context: &Context) -> Result<Segm
         false => files.write_into("output", Some(&options.output)),
     };
     let context = files.check(context)?;
-    let SegmentOptions { statistics, incomplete, preview, .. } = options;
+    let SegmentOptions { statistics, incomplete, report, preview, .. } = options;
     let request = SegmentRequest {
         tasks: options.tasks,
         mode,
@@ -180,7 +182,7 @@ pub fn segment_images(options: SegmentOptions, context: &Context) -> Result<Segm
         output: options.output,
         one_file: options.one_file,
         dicom,
-        extras: ExtraChoice { statistics, incomplete, preview },
+        extras: ExtraChoice { statistics, incomplete, report, preview },
         subset: options.subset,
         body_seg: options.body_seg,
         robust_crop: options.robust_crop,

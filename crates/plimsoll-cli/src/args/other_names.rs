@@ -74,10 +74,11 @@ const NO_SPLIT: Meaning = Refused(
 );
 const NO_NORA: Meaning = Refused("is not supported: no results are sent to Nora", "leave it out");
 const NO_RADIOMICS: Meaning = Refused(
-    "is not supported: it needs pyradiomics",
-    "leave it out, and run pyradiomics on image and labels",
+    "is not supported: it measures resampled images, and textures",
+    "--report writes the shape and the first-order features of each label in the image as it is",
 );
-const REPORT: Meaning = Refused("is not needed", "--json prints a report of the run");
+const REPORT: Meaning =
+    Refused("is not needed", "--json prints a report of the run; --report writes features of each label");
 const MEAN: Meaning = Refused("is not supported: --statistics reports the mean intensity", "leave it out");
 const NO_MORE_STATISTICS: Meaning =
     Refused("is not supported: --statistics reports volume and mean intensity", "leave it out");
@@ -105,7 +106,7 @@ const OLD_ORDER: Meaning = Refused(
 );
 
 /// Options of TotalSegmentator 2.18.
-const TOTAL_SEGMENTATOR: [(&str, Meaning); 59] = [
+const TOTAL_SEGMENTATOR: [(&str, Meaning); 58] = [
     ("-ml", Ours("--ml")),
     ("-ta", Ours("--task")),
     ("-f", Ours("--fast")),
@@ -139,7 +140,6 @@ const TOTAL_SEGMENTATOR: [(&str, Meaning); 59] = [
     ("-r", NO_RADIOMICS),
     ("--radiomics", NO_RADIOMICS),
     ("-rp", REPORT),
-    ("--report", REPORT),
     ("-sa", MEAN),
     ("--stats_aggregation", MEAN),
     ("-sx", NO_MORE_STATISTICS),

@@ -60,6 +60,10 @@ pub struct Segment {
     /// Measure labels that touch the border of the image, too.
     #[arg(long, visible_alias = "stats_include_incomplete", requires = "statistics")]
     pub stats_include_incomplete: bool,
+    /// Write a table with a row for each label: its volume, PyRadiomics' features of its shape, and the first-order features of the
+    /// intensities inside it. report.csv in the folder of masks, or with --ml NAME.report.csv beside the label map.
+    #[arg(long)]
+    pub report: bool,
     /// Draw three slices with the labels: NAME.preview.png beside the label map, or preview.png in the folder of masks.
     #[arg(short, long)]
     pub preview: bool,
@@ -186,6 +190,7 @@ impl Segment {
             extras: ExtraChoice {
                 statistics: self.statistics,
                 incomplete: self.stats_include_incomplete,
+                report: self.report,
                 preview: self.preview,
             },
             subset: subset.clone(),

@@ -408,7 +408,7 @@ fn run_job<T: Serialize + Send>(
 
 /// Runs tasks of TotalSegmentator on files, and returns the report as JSON and warnings.
 #[pyfunction]
-#[pyo3(signature = (tasks, input, output, *, one_file, mode, subset, body_seg, robust_crop, by_logits, small, remove_small_blobs, derived, statistics, incomplete, preview, dicom, weights, overwrite, part, device, vram, threads, ram, progress=None))]
+#[pyo3(signature = (tasks, input, output, *, one_file, mode, subset, body_seg, robust_crop, by_logits, small, remove_small_blobs, derived, statistics, incomplete, report, preview, dicom, weights, overwrite, part, device, vram, threads, ram, progress=None))]
 #[allow(clippy::too_many_arguments, reason = "the package passes keyword arguments")]
 fn segment(
     py: Python<'_>,
@@ -426,6 +426,7 @@ fn segment(
     derived: bool,
     statistics: bool,
     incomplete: bool,
+    report: bool,
     preview: bool,
     dicom: &str,
     weights: PathBuf,
@@ -453,6 +454,7 @@ fn segment(
         derived,
         statistics,
         incomplete,
+        report,
         preview,
         dicom: dicom.into(),
         weights,

@@ -8,6 +8,7 @@ mod input;
 mod parts;
 mod plan;
 mod refine;
+mod report;
 mod share;
 mod shared;
 mod stages;
@@ -25,7 +26,6 @@ use plimsoll_memory::{Budget, Bytes, MappedFiles, mapped_files, resident};
 use plimsoll_models::total_segmentator::{Crop, Mode, ModelSize, SegmentatorTask, TaskModels};
 use plimsoll_plan::Backend;
 use plimsoll_postprocess::is_sheared;
-use plimsoll_report::preview::{Files, beside, preview_of};
 use plimsoll_volume::{LabelTable, VolumeFile};
 use serde::Serialize;
 
@@ -490,21 +490,6 @@ impl Job<'_> {
         }
     }
 
-    /// The paths of the files beside labels.
-    fn extras(&self, output: &Path) -> Extras {
-        let ExtraChoice { statistics, preview, .. } = self.request.extras;
-        let of_statistics = || match self.request.one_file {
-            // Several label maps may be in a folder.
-            true => beside(output, ".statistics.json"),
-            false => output.join("statistics.json"),
-        };
-        let of_preview = || match self.request.one_file {
-            true => preview_of(output),
-            false => output.join("preview.png"),
-        };
-        Extras { statistics: statistics.then(of_statistics), preview: preview.then(of_preview) }
-    }
-
     /// The folder that an output goes to.
     fn beside<'b>(&self, output: &'b Path) -> &'b Path {
         match self.request.one_file {
@@ -535,10 +520,10 @@ impl Job<'_> {
         let Some(image) = case.images.first().map(|image| image.path.as_path()) else {
             return Err(Error::new(format!("{} has no image", case.id), "name an image"));
         };
+        let mut most = self.expect_room_for_report(&case.id, image)?.unwrap_or(Bytes::ZERO);
         let beside = self.beside(output);
         plimsoll_disk::create_dir_all(beside).map_err(|error| Error::at_path(beside, &error))?;
         let parts = PartsFolder::make(beside, &case.id)?;
-        let mut most = Bytes::ZERO;
         let names = self.names();
         let mut found = Vec::new();
         let shared = match shared {
@@ -573,11 +558,5 @@ impl Job<'_> {
         self.make(extras, image, &whole)?;
         parts.remove();
         Ok(most)
-    }
-
-    /// Writes the requested files beside a label map.
-    fn make(&self, extras: &Extras, image: &Path, labels: &Path) -> Outcome {
-        let files = Files { image, labels, names: &self.names() };
-        extras.make(&files, self.request.extras, &self.budget, self.context.stop.flag())
     }
 }

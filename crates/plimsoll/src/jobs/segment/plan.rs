@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
-use plimsoll_data::FoundImages;
+use plimsoll_data::{Case, FoundImages};
 use plimsoll_infer::{PredictOptions, zoomed_image};
+use plimsoll_memory::Bytes;
 use plimsoll_models::total_segmentator::{PartModel, SegmentatorTask};
 
 use super::encoded::is_encoded;
@@ -108,22 +109,37 @@ impl Job<'_> {
         };
         let mut plan = model.plan(files, kept, self.context)?;
         if !stage.changes.is_empty() {
-            self.with_changes(stage, files, &mut plan)?;
+            self.raise_limits(files, &mut plan, |case| {
+                let image = zoomed_image(case, stage.within, stage.spacing)?;
+                self.expect_room(stage, &case.id, &image)?;
+                Ok(Some(least_limit(&image, self.overhead_bytes())))
+            });
+        }
+        if stage.name == self.name {
+            self.raise_limits(files, &mut plan, |case| match case.image_files().next() {
+                Some(image) => self.expect_room_for_report(&case.id, image),
+                None => Ok(None),
+            });
         }
         Ok(plan)
     }
 
-    /// Raises the least limits of images to those that changing their labels takes, and refuses images for which the limit is too low for that.
-    fn with_changes(&self, stage: &Stage<'_>, files: &[CaseFiles], plan: &mut PredictionPlan) -> Outcome {
+    /// Raises the least limits of images to those that changing or measuring their labels takes, and refuses images for which the limit is too
+    /// low for that.
+    fn raise_limits(
+        &self,
+        files: &[CaseFiles],
+        plan: &mut PredictionPlan,
+        least: impl Fn(&Case) -> Outcome<Option<Bytes>>,
+    ) {
         for CaseFiles { case, .. } in files {
             // A refused case has its reason already.
             if !plan.cases.iter().any(|planned| planned.case == case.id) {
                 continue;
             }
-            let image = zoomed_image(case, stage.within, stage.spacing)?;
-            match self.expect_room(stage, &case.id, &image) {
-                Ok(()) => {
-                    let least = least_limit(&image, self.overhead_bytes());
+            match least(case) {
+                Ok(None) => {}
+                Ok(Some(least)) => {
                     for planned in plan.cases.iter_mut().filter(|planned| planned.case == case.id) {
                         planned.least_ram_bytes = planned.least_ram_bytes.max(least);
                     }
@@ -136,6 +152,5 @@ impl Job<'_> {
                 }
             }
         }
-        Ok(())
     }
 }
