@@ -10,7 +10,8 @@ version has them not yet.
 
 Writes oracles/pretrained/:
 
-    resenc/, plain/        a checkpoint as nnssl's trainers save it, with random weights, and its adaptation_plan.json beside it
+    resenc/, plain/, primus/ a checkpoint as nnssl's trainers save it, with random weights, and its adaptation_plan.json beside it;
+                           the plan of primus names the size S, of which the network has the layers, fewer and narrower
     nnunet.pth             a checkpoint of nnU-Net's, without a plan
     CASE.safetensors       the encoder and the stem of the target network after nnU-Net has loaded the checkpoint; of a case in which
                            nnU-Net stops with sizes that do not match, what its functions make of each tensor
@@ -22,6 +23,7 @@ import inspect
 import io
 import json
 import os
+import re
 import tempfile
 from pathlib import Path
 
@@ -29,8 +31,10 @@ for name in ("nnUNet_raw", "nnUNet_preprocessed", "nnUNet_results"):
     os.environ[name] = tempfile.gettempdir()
 
 import torch
+from dynamic_network_architectures.architectures.primus import Primus
 from dynamic_network_architectures.architectures.unet import PlainConvUNet, ResidualEncoderUNet
 from nnssl.adaptation_planning.adaptation_plan import AdaptationPlan, ArchitecturePlans, DynamicArchitecturePlans
+from nnssl.architectures.evaMAE_module import EvaMAE
 from nnssl.experiment_planning.experiment_planners.plan import ConfigurationPlan, Plan
 from nnunetv2.run.load_pretrained_weights import load_pretrained_weights
 from nnunetv2.training.nnUNetTrainer.pretraining import pretrainedTrainer, thrp_primusx_finetuning
@@ -73,6 +77,81 @@ SOURCE = {
 }
 
 
+def pretraining(patch):
+    """The plan of the data of a pre-training."""
+    configuration = ConfigurationPlan(
+        data_identifier="nnsslPlans_onemmiso", preprocessor_name="DefaultPreprocessor", spacing_style="onemmiso",
+        normalization_schemes=["ZScoreNormalization"], use_mask_for_norm=[False], resampling_fn_data="resample_data_or_seg_to_shape",
+        resampling_fn_data_kwargs={"is_seg": False, "order": 3, "order_z": 0, "force_separate_z": None},
+        resampling_fn_mask="resample_data_or_seg_to_shape",
+        resampling_fn_mask_kwargs={"is_seg": True, "order": 1, "order_z": 0, "force_separate_z": None}, spacing=[1.0, 1.0, 1.0],
+        patch_size=patch)
+    return Plan(
+        dataset_name="Dataset745_OpenMind", plans_name="nnsslPlans", original_median_spacing_after_transp=[1.0, 0.9, 0.9],
+        image_reader_writer="SimpleITKIO", transpose_forward=[0, 1, 2], transpose_backward=[0, 1, 2],
+        experiment_planner_used="FixedResEncUNetPlanner", configurations={"onemmiso": configuration})
+
+
+# Tokens of 12 channels, two blocks of two heads: a masked autoencoder as nnssl's BaseEvaMAETrainer makes it, but for its size and the
+# share of masked tokens, which has no weights.
+PRIMUS = dict(embed_dim=12, depth=2, heads=2, patch=[16, 24, 32])
+# name: image channels and the patch of the target network
+PRIMUS_CASES = {
+    "primus_same": (1, [16, 24, 32]),
+    "primus_channels": (3, [16, 24, 32]),
+    "primus_larger": (1, [32, 24, 40]),
+    "primus_smaller": (2, [24, 16, 16]),
+}
+
+
+def noise(net, seed):
+    torch.manual_seed(seed)
+    for parameter in net.parameters():
+        nn.init.normal_(parameter, std=0.5)
+    return net
+
+
+def autoencoder():
+    return noise(EvaMAE(
+        input_channels=1, embed_dim=PRIMUS["embed_dim"], patch_embed_size=(8, 8, 8), output_channels=1,
+        input_shape=tuple(PRIMUS["patch"]), encoder_eva_depth=PRIMUS["depth"], encoder_eva_numheads=PRIMUS["heads"],
+        decoder_eva_depth=1, decoder_eva_numheads=PRIMUS["heads"], drop_path_rate=0.2, init_values=0.1,
+        scale_attn_inner=True), 5)
+
+
+def primus(channels, patch, seed):
+    """As PrimusS, PrimusM and so on make it, but for its size."""
+    return noise(Primus(channels, PRIMUS["embed_dim"], (8, 8, 8), 3, PRIMUS["depth"], PRIMUS["heads"], tuple(patch),
+                        init_values=0.1, scale_attn_inner=True), seed)
+
+
+def primus_cases():
+    saved = primus_plan()
+    for number, (name, (channels, patch)) in enumerate(PRIMUS_CASES.items()):
+        before = {key: value.clone() for key, value in primus(channels, patch, 300 + number).state_dict().items()}
+        with contextlib.redirect_stdout(io.StringIO()):
+            net = PretrainedTrainer.load_pretrained_weights(
+                primus(channels, patch, 300 + number), str(HERE / "primus" / "checkpoint_final.pth"),
+                saved["pretrain_num_input_channels"], channels, saved["pretrain_plan"]["configurations"]["onemmiso"]["patch_size"],
+                patch, saved["key_to_encoder"], saved["key_to_stem"], saved["keys_to_in_proj"], saved["key_to_lpe"])[0]
+        after = {key: value for key, value in net.state_dict().items() if key != "mask_token"}
+        new = sorted(key for key, value in after.items() if torch.equal(value, before[key]))
+        assert all(key.startswith("up_projection.") for key in new)
+        save_file({key: value.contiguous().clone() for key, value in after.items() if key not in new}, HERE / f"{name}.safetensors")
+        network = {"name": "primus", "in_channels": channels, "classes": 3, "version": 1, "image_size": patch,
+                   "hidden_size": PRIMUS["embed_dim"], "depths": [PRIMUS["depth"]], "num_heads": [PRIMUS["heads"]], "path_dropout": 0.0}
+        yield name, {"source": "primus", "network": network, "new": new, "by": "PretrainedTrainer"}
+
+
+def primus_plan():
+    """The plan that BaseEvaMAETrainer makes."""
+    configuration = pretraining(PRIMUS["patch"])
+    return AdaptationPlan(
+        architecture_plans=ArchitecturePlans("PrimusS"), pretrain_plan=configuration, pretrain_num_input_channels=1,
+        recommended_downstream_patchsize=tuple(PRIMUS["patch"]), key_to_encoder="eva", key_to_stem="down_projection",
+        keys_to_in_proj=("down_projection.proj",), key_to_lpe="eva.pos_embed").serialize()
+
+
 def plan(kind):
     """The plan that nnssl's trainers make of such a network."""
     source = SOURCE[kind]
@@ -82,21 +161,11 @@ def plan(kind):
         n_conv_per_stage_decoder=[1] * (len(source["features"]) - 1), conv_bias=True, norm_op=nn.InstanceNorm3d,
         norm_op_kwargs={"eps": 1e-5, "affine": True}, dropout_op=None, dropout_op_kwargs=None, nonlin=nn.LeakyReLU,
         nonlin_kwargs={"inplace": True})
-    configuration = ConfigurationPlan(
-        data_identifier="nnsslPlans_onemmiso", preprocessor_name="DefaultPreprocessor", spacing_style="onemmiso",
-        normalization_schemes=["ZScoreNormalization"], use_mask_for_norm=[False], resampling_fn_data="resample_data_or_seg_to_shape",
-        resampling_fn_data_kwargs={"is_seg": False, "order": 3, "order_z": 0, "force_separate_z": None},
-        resampling_fn_mask="resample_data_or_seg_to_shape",
-        resampling_fn_mask_kwargs={"is_seg": True, "order": 1, "order_z": 0, "force_separate_z": None}, spacing=[1.0, 1.0, 1.0],
-        patch_size=[16, 16, 16])
-    pretraining = Plan(
-        dataset_name="Dataset745_OpenMind", plans_name="nnsslPlans", original_median_spacing_after_transp=[1.0, 0.9, 0.9],
-        image_reader_writer="SimpleITKIO", transpose_forward=[0, 1, 2], transpose_backward=[0, 1, 2],
-        experiment_planner_used="FixedResEncUNetPlanner", configurations={"onemmiso": configuration})
+    configuration = pretraining([16, 16, 16])
     net = network(kind, **source, seed=0)
     return AdaptationPlan(
         architecture_plans=ArchitecturePlans(KINDS[kind].__name__, DynamicArchitecturePlans(**arguments)),
-        pretrain_plan=pretraining, pretrain_num_input_channels=source["channels"], recommended_downstream_patchsize=(16, 16, 16),
+        pretrain_plan=configuration, pretrain_num_input_channels=source["channels"], recommended_downstream_patchsize=(16, 16, 16),
         key_to_encoder=net.key_to_encoder, key_to_stem=net.key_to_stem, keys_to_in_proj=tuple(net.keys_to_in_proj)).serialize()
 
 
@@ -115,6 +184,12 @@ def sources():
         torch.save(checkpoint(net, trainer_name="BaseMAETrainer", nnssl_adaptation_plan=saved, citations=[]),
                    folder / "checkpoint_final.pth")
         (folder / "adaptation_plan.json").write_text(json.dumps(saved, indent=4) + "\n")
+    folder = HERE / "primus"
+    folder.mkdir(parents=True, exist_ok=True)
+    saved = primus_plan()
+    torch.save(checkpoint(autoencoder(), trainer_name="BaseEvaMAETrainer", nnssl_adaptation_plan=saved, citations=[]),
+               folder / "checkpoint_final.pth")
+    (folder / "adaptation_plan.json").write_text(json.dumps(saved, indent=4) + "\n")
     net = network("resenc", **SOURCE["resenc"], seed=3)
     torch.save(checkpoint(net, trainer_name="nnUNetTrainer", inference_allowed_mirroring_axes=(0, 1, 2)), HERE / "nnunet.pth")
 
@@ -256,6 +331,20 @@ def rates(trainer):
         "nesterov": group["nesterov"], "weight_decay": group["weight_decay"], "rates": found}
 
 
+def primus_schedule():
+    """What the trainer of transformers sets beside the epochs."""
+    made, batch = attributes(pretrainedTrainer.PretrainedTrainer_Primus)
+    made.network, made.is_ddp = nn.Conv3d(1, 1, 1), False
+    made.print_to_log_file = lambda *args, **options: None
+    made.current_epoch = 0
+    optimizer = made.configure_optimizers()[0]
+    group = optimizer.param_groups[0]
+    clip = re.search(r"clip_grad_norm_\(self.network.parameters\(\), (\d+)\)", inspect.getsource(type(made).train_step)).group(1)
+    return {"epochs": made.num_epochs, "warmup_epochs": made.warmup_duration_whole_net, "learning_rate": made.initial_lr,
+            "batch_size": batch, "betas": group["betas"], "weight_decay": group["weight_decay"], "epsilon": group["eps"],
+            "max_grad_norm": float(clip), "optimizer": type(optimizer).__name__}
+
+
 def warmup_of(trainer):
     made, _ = attributes(trainer)
     return [made.num_epochs, made.warmup_duration_whole_net]
@@ -263,9 +352,10 @@ def warmup_of(trainer):
 
 def main():
     sources()
-    record = {"cases": dict(cases()), "nnunet": from_nnunet()}
+    record = {"cases": dict(cases()) | dict(primus_cases()), "nnunet": from_nnunet()}
     record["schedules"] = [
         rates(PretrainedTrainer), rates(pretrainedTrainer.PretrainedTrainer_150ep), rates(pretrainedTrainer.PretrainedTrainer_300ep)]
+    record["primus"] = primus_schedule()
     # The shortest of nnU-Net's schedules is of a transformer.
     record["shortest"] = warmup_of(thrp_primusx_finetuning.PretrainedTrainer_Primusx_30ep)
     assert inspect.getmro(DynamicPretrainedTrainer)[1] is PretrainedTrainer

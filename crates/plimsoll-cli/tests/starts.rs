@@ -14,16 +14,10 @@ fn oracle(name: &str) -> PathBuf {
 /// The arguments of a short run from a start.
 fn from<'a>(job: &'a str, tiny: &'a Tiny, start: &'a Path, more: &[&'a str]) -> Vec<&'a str> {
     let mut args = vec![job, tiny.data.to_str().unwrap(), "--start", start.to_str().unwrap()];
-    args.extend([
-        "--ram",
-        "512MiB",
-        "--threads",
-        "1",
-        "--config",
-        "/dev/null",
-        "--validation-iterations",
-        "1",
-    ]);
+    args.extend(["--ram", "512MiB", "--threads", "1", "--validation-iterations", "1"]);
+    if !more.contains(&"--config") {
+        args.extend(["--config", "/dev/null"]);
+    }
     args.extend(["--iterations", "2"]);
     args.extend(more);
     args
@@ -37,6 +31,15 @@ fn training<'a>(tiny: &'a Tiny, start: &'a Path, out: &'a str, more: &[&'a str])
 /// The number of tensors of a kind of fate in a plan.
 fn count(plan: &Value, fate: &str) -> usize {
     plan["start"]["tensors"].as_array().unwrap().iter().filter(|tensor| tensor["fate"] == fate).count()
+}
+
+/// The value of a key, wherever it stands.
+fn below<'a>(value: &'a Value, key: &str) -> Option<&'a Value> {
+    match value {
+        Value::Object(all) => all.get(key).or_else(|| all.values().find_map(|value| below(value, key))),
+        Value::Array(all) => all.iter().find_map(|value| below(value, key)),
+        _ => None,
+    }
 }
 
 /// A folder with the plan of the oracle, changed, and weights.
@@ -135,6 +138,72 @@ fn a_run_records_its_start_follows_nnu_nets_schedule_and_resumes_without_the_fil
 }
 
 #[test]
+fn a_transformer_starts_for_another_patch_with_the_settings_of_nnu_nets_trainer() {
+    let tiny = Tiny::new();
+    let start = oracle("primus");
+    let record: Value = serde_json::from_slice(&fs::read(oracle("pretrained.json")).unwrap()).unwrap();
+    let theirs = &record["primus"];
+    let settings = tiny.path("plimsoll.toml");
+    let small = "[network]\nnet = \"primus\"\nhidden_size = 12\ndepths = [2]\nnum_heads = [2]\n";
+    fs::write(&settings, small).unwrap();
+    let size = ["--patch-size", "16", "--config", settings.to_str().unwrap()];
+    let plan = run_json(&from("plan", &tiny, &start, &size));
+    let of = |name: &str| {
+        let all = plan["start"]["tensors"].as_array().unwrap();
+        all.iter().find(|tensor| tensor["name"] == name).unwrap_or_else(|| panic!("{name}: {plan}"))
+    };
+    assert_eq!(of("eva.pos_embed")["fate"], "adapted");
+    assert_eq!(of("down_projection.proj.weight")["fate"], "taken");
+    assert_eq!(of("up_projection.decode.2.weight")["fate"], "new");
+    let out = tiny.path("none").to_str().unwrap().to_string();
+    let described = run_json(&training(&tiny, &start, &out, &[&size[..], &["--print-settings"]].concat()));
+    assert_eq!(below(&described, "max_grad_norm"), Some(&theirs["max_grad_norm"]), "{described}");
+    assert_eq!(below(&described, "learning_rate"), Some(&theirs["learning_rate"]), "{described}");
+    let optimizer = below(&described, "optimizer").unwrap();
+    assert_eq!((&optimizer["name"], &theirs["optimizer"]), (&"adamw".into(), &"AdamW".into()), "{described}");
+    let close = |own: &Value, theirs: &Value| (own.as_f64().unwrap() - theirs.as_f64().unwrap()).abs() < 1e-6;
+    assert!(close(&optimizer["beta2"], &theirs["betas"][1]), "{optimizer}");
+    assert!(close(&optimizer["weight_decay"], &theirs["weight_decay"]), "{optimizer}");
+    let out = tiny.path("run").to_str().unwrap().to_string();
+    let report = run_json(&training(&tiny, &start, &out, &[&size[..], &["--epochs", "1"]].concat()));
+    assert_eq!(report["steps"], 2, "{report}");
+}
+
+#[test]
+fn plans_of_transformers_need_the_place_and_the_grid_of_their_positions() {
+    let tiny = Tiny::new();
+    let plan = |name: &str, change: &dyn Fn(&mut Value)| {
+        let folder = tiny.path(name);
+        fs::create_dir(&folder).unwrap();
+        let read = fs::read(oracle("primus/adaptation_plan.json")).unwrap();
+        let mut plan: Value = serde_json::from_slice(&read).unwrap();
+        change(&mut plan);
+        fs::write(folder.join("adaptation_plan.json"), plan.to_string()).unwrap();
+        fs::copy(oracle("primus_same.safetensors"), folder.join("primus_same.safetensors")).unwrap();
+        folder
+    };
+    let elsewhere = plan("elsewhere", &|plan| plan["key_to_lpe"] = "encoder.positions".into());
+    let missing = plan("missing", &|plan| plan["key_to_lpe"] = Value::Null);
+    let odd = plan("odd", &|plan| plan["pretrain_patch_size"] = serde_json::json!([16, 20, 32]));
+    let whole = plan("whole", &|plan| {
+        plan["pretrain_plan"]["configurations"]["onemmiso"]["patch_size"] = Value::Null;
+    });
+    let arguments = plan("arguments", &|plan| {
+        plan["architecture_plans"]["arch_kwargs"] = serde_json::json!({ "embed_dim": 12 });
+    });
+    for (start, says) in [
+        (&elsewhere, "it must be `eva.pos_embed`"),
+        (&missing, "there is no `key_to_lpe`"),
+        (&odd, "`pretrain_patch_size` is [16,20,32]"),
+        (&whole, "there is no `pretrain_plan.configurations.onemmiso.patch_size`"),
+        (&arguments, "PrimusS has no arguments"),
+    ] {
+        let error = run_error(&from("plan", &tiny, start, &["--adopt", "topology,patch"]));
+        assert!(error.contains(says), "{}: {error}", start.display());
+    }
+}
+
+#[test]
 fn starts_that_cannot_be_used_are_refused_by_name_and_leave_nothing_behind() {
     let tiny = Tiny::new();
     let out = tiny.path("none").to_str().unwrap().to_string();
@@ -145,7 +214,8 @@ fn starts_that_cannot_be_used_are_refused_by_name_and_leave_nothing_behind() {
     fs::create_dir(&no_plan).unwrap();
     fs::copy(oracle("nnunet.pth"), no_plan.join("checkpoint_final.pth")).unwrap();
     let with = |name: &str, change: &dyn Fn(&mut Value)| changed(&tiny, name, "same.safetensors", change);
-    let unknown = with("unknown", &|plan| plan["architecture_plans"]["arch_class_name"] = "PrimusM".into());
+    let unknown =
+        with("unknown", &|plan| plan["architecture_plans"]["arch_class_name"] = "NoSkipResEncL".into());
     let channels = with("channels", &|plan| plan["pretrain_num_input_channels"] = 2.into());
     let entry = with("entry", &|plan| plan["key_to_adapter"] = "adapter".into());
     let mask =
@@ -157,7 +227,11 @@ fn starts_that_cannot_be_used_are_refused_by_name_and_leave_nothing_behind() {
     for (start, more, says) in [
         (&truncated, adopted, "truncated.pth"),
         (&no_plan, adopted, "it has no adaptation_plan.json"),
-        (&unknown, adopted, "unknown pre-trained network `PrimusM`; known: ResEncL, ResidualEncoderUNet"),
+        (
+            &unknown,
+            adopted,
+            "unknown pre-trained network `NoSkipResEncL`; known: ResEncL, ResidualEncoderUNet",
+        ),
         (&channels, adopted, "pre-trained on 2 image channels, but the images have 1"),
         (&entry, adopted, "plans with `key_to_adapter` are not supported"),
         (&mask, adopted, "`architecture_plans.arch_kwargs.stem_channels` is 7"),

@@ -8,7 +8,8 @@ use plimsoll_memory::Budget;
 use plimsoll_nn::weights::{PytorchFile, WeightSource};
 use plimsoll_nn::{NetworkSettings, Optimizer, RateInterval};
 use plimsoll_run::{
-    ChannelNormalisation, CheckpointKind, HeadRule, RunConfig, RunError, Settings, StartRule,
+    ChannelNormalisation, CheckpointKind, HeadRule, PretrainedEncoder, RunConfig, RunError, Settings,
+    StartRule,
 };
 
 use crate::model::{first_fold, trained_folds};
@@ -101,7 +102,7 @@ impl NormalisationOf {
     }
 }
 
-/// The rules of nnU-Net 2.8.1 for training on from a pre-trained encoder (`PretrainedTrainer`).
+/// The rules of nnU-Net 2.8.1 for training on from a pre-trained encoder (`PretrainedTrainer`, and `PretrainedTrainer_Primus` for transformers).
 #[derive(Clone, Copy, Debug)]
 pub struct FineTuning;
 
@@ -109,6 +110,9 @@ impl FineTuning {
     /// Epochs of a run and steps of an epoch where none are set.
     const EPOCHS: u64 = 1000;
     const STEPS: u64 = 250;
+    /// The optimizer of transformers.
+    const OF_TRANSFORMERS: Optimizer =
+        Optimizer::AdamW { beta1: 0.9, beta2: 0.98, epsilon: 1e-8, weight_decay: 5e-2 };
 
     /// Epochs of the warm-up of a run: 50 of 1,000, 15 of 150 and 300, and a tenth of 30 and fewer, as nnU-Net's trainers have them.
     pub fn warmup_epochs(epochs: u64) -> u64 {
@@ -120,20 +124,29 @@ impl FineTuning {
     }
 
     /// The settings for a run whose other settings are these.
-    fn settings(others: &Settings) -> Settings {
+    fn settings(others: &Settings, encoder: &PretrainedEncoder) -> Settings {
         let steps = others.iterations_per_epoch.unwrap_or(FineTuning::STEPS);
         let epochs = others.epochs.unwrap_or(FineTuning::EPOCHS);
+        // Of the networks that nnssl pre-trains, those with positions of tokens are transformers.
+        let is_transformer = encoder.grid.is_some();
+        let optimizer = others.optimizer.or(is_transformer.then_some(FineTuning::OF_TRANSFORMERS));
         // `DynamicPretrainedTrainer_adam_150ep` has another rate for AdamW.
-        let learning_rate = match others.optimizer {
+        let learning_rate = match optimizer {
             None | Some(Optimizer::Sgd { .. }) => 1e-3,
             Some(Optimizer::AdamW { .. } | Optimizer::Adam { .. }) => 1e-4,
         };
         Settings {
             batch_size: Some(2),
+            optimizer,
             learning_rate: Some(learning_rate),
+            max_grad_norm: is_transformer.then_some(1.0),
             warmup_steps: Some(FineTuning::warmup_epochs(epochs).saturating_mul(steps)),
             learning_rate_interval: Some(RateInterval::Epoch),
-            network: NetworkSettings { deep_supervision: Some(0), ..NetworkSettings::default() },
+            network: NetworkSettings {
+                // A transformer has one head.
+                deep_supervision: (!is_transformer).then_some(0),
+                ..NetworkSettings::default()
+            },
             ..Settings::default()
         }
     }
@@ -250,7 +263,7 @@ impl Start {
             settings = settings.or(self.adopted(*what)?);
         }
         if let Origin::Encoder(plan) = &self.origin {
-            let mut defaults = FineTuning::settings(&settings);
+            let mut defaults = FineTuning::settings(&settings, &plan.encoder);
             if settings.network_name().is_none() {
                 defaults.network.net = plan.network.settings()?.net;
             }

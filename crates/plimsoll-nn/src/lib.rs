@@ -24,7 +24,7 @@ pub use networks::{
     Architecture, AttentionUnet, Classifies, Constant, Design, DynUNet, EncoderNames, Extents, ForwardMode,
     HdBet, Head, MedNeXt, Merging, MeshActivation, MeshNet, MonaiUNet, Network, NetworkName, NetworkSettings,
     NetworkSize, PlainConvUNet, Primus, ResidualEncoderUNet, SEResNeXt50, SegResNet, SegResNetDS, StemPool,
-    StuNet, SwinUnetr, UNet, UNetNorm, Unetr, UnknownNetwork, UpsampleMode, bounds,
+    StuNet, SwinUnetr, TokenPositions, UNet, UNetNorm, Unetr, UnknownNetwork, UpsampleMode, bounds,
 };
 pub use objective::{
     AppliesTo, Boundary, ClDice, HausdorffDt, MorphSkeleton, Objective, Otherwise, SkeletonRecall,

@@ -46,6 +46,9 @@ pub struct PretrainedEncoder {
     pub stem: String,
     /// The number of image channels that it was trained with.
     pub channels: usize,
+    /// Tokens along depth, height and width of the patches that it was trained with, if it has a vector for the position of each.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grid: Option<[usize; 3]>,
 }
 
 /// The fate of every parameter of a network, and of every tensor of a file that none takes.
@@ -111,6 +114,13 @@ pub enum Adaptation {
         /// The kernel in the file.
         from: [usize; 3],
         /// The kernel of the network.
+        to: [usize; 3],
+    },
+    /// Linear interpolation between the vectors of positions of a grid of tokens.
+    Interpolated {
+        /// The grid in the file.
+        from: [usize; 3],
+        /// The grid of the network.
         to: [usize; 3],
     },
     /// The sum over image channels.
@@ -206,14 +216,17 @@ impl TensorFate {
 
 impl fmt::Display for Adaptation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kernel = |[depth, height, width]: &[usize; 3]| format!("{depth}×{height}×{width}");
+        let extents = |[depth, height, width]: &[usize; 3]| format!("{depth}×{height}×{width}");
         match self {
             Adaptation::Repeated { channels } => write!(f, "repeated over {channels} channels"),
             Adaptation::MeanOfKernel { from, to } => {
-                write!(f, "mean of kernel {} to {}", kernel(from), kernel(to))
+                write!(f, "mean of kernel {} to {}", extents(from), extents(to))
             }
             Adaptation::Resampled { from, to } => {
-                write!(f, "kernel resampled from {} to {}", kernel(from), kernel(to))
+                write!(f, "kernel resampled from {} to {}", extents(from), extents(to))
+            }
+            Adaptation::Interpolated { from, to } => {
+                write!(f, "positions interpolated from {} to {} tokens", extents(from), extents(to))
             }
             Adaptation::Summed { channels } => write!(f, "summed over {channels} channels"),
         }

@@ -10,7 +10,7 @@ use plimsoll_data::Normalisation;
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_nn::bounds::MOST_FEATURES;
 use plimsoll_nn::weights::{JSON_BYTES, PytorchFile};
-use plimsoll_nn::{Network, ResidualEncoderUNet};
+use plimsoll_nn::{Architecture, Network, NetworkSize, Primus, ResidualEncoderUNet};
 use plimsoll_run::PretrainedEncoder;
 use plimsoll_run::bounds::check_spacing;
 use plimsoll_volume::Spacing;
@@ -28,7 +28,15 @@ pub const PLAN_FILE: &str = "adaptation_plan.json";
 /// The entry of a checkpoint.
 const ENTRY: &str = "nnssl_adaptation_plan";
 /// Networks that a plan may name without arguments, and those with.
-const KNOWN: [&str; 3] = ["ResEncL", "ResidualEncoderUNet", "PlainConvUNet"];
+const KNOWN: [&str; 7] =
+    ["ResEncL", "ResidualEncoderUNet", "PlainConvUNet", "PrimusS", "PrimusB", "PrimusM", "PrimusL"];
+/// Those of them that are a Primus, with their sizes.
+const PRIMUS: [(&str, NetworkSize); 4] = [
+    ("PrimusS", NetworkSize::S),
+    ("PrimusB", NetworkSize::B),
+    ("PrimusM", NetworkSize::M),
+    ("PrimusL", NetworkSize::L),
+];
 /// Entries of a plan.
 const ENTRIES: [&str; 9] = [
     "architecture_plans",
@@ -122,14 +130,11 @@ impl AdaptationPlan {
         if let Some((name, value)) = unknown(root, &ENTRIES)?.into_iter().next() {
             return Err(value.refuse(format!("plans with `{name}` are not supported")));
         }
-        if let Some(embedding) = root.get("key_to_lpe")? {
-            return Err(embedding.refuse("networks with positional embeddings are not supported"));
-        }
         let channels = root.need("pretrain_num_input_channels")?.whole(1, MOST_FEATURES)?;
-        let network = network(&root.need("architecture_plans")?, channels)?;
-        let encoder = encoder(root, &network, channels)?;
-        let patch = triple(&root.need("recommended_downstream_patchsize")?)?;
         let of_patch = root.need("recommended_downstream_patchsize")?;
+        let patch = triple(&of_patch)?;
+        let network = network(&root.need("architecture_plans")?, channels, (&of_patch, patch))?;
+        let encoder = encoder(root, &network, channels)?;
         network.check_patch(patch).map_err(|source| of_patch.refuse(source.to_string()))?;
         let plan = root.need("pretrain_plan")?;
         let mut unread: Vec<String> = names(unknown(&plan, &OF_PRETRAINING)?);
@@ -171,7 +176,11 @@ fn names(entries: Vec<(&str, Entry<'_>)>) -> Vec<String> {
 }
 
 /// The network of a plan: one that nnU-Net knows by name (`get_network_from_name`), or a class with its arguments.
-fn network(architecture: &Entry<'_>, channels: usize) -> Result<Network, NnUnetError> {
+fn network(
+    architecture: &Entry<'_>,
+    channels: usize,
+    patch: (&Entry<'_>, [usize; 3]),
+) -> Result<Network, NnUnetError> {
     const ENTRIES: [&str; 3] = ["arch_class_name", "arch_kwargs", "arch_kwargs_requiring_import"];
     if let Some((name, value)) = unknown(architecture, &ENTRIES)?.into_iter().next() {
         return Err(value.refuse(format!("networks with `{name}` are not supported")));
@@ -188,12 +197,20 @@ fn network(architecture: &Entry<'_>, channels: usize) -> Result<Network, NnUnetE
         });
     }
     let arguments = architecture.get("arch_kwargs")?;
-    if name != "ResEncL" {
+    let size = PRIMUS.into_iter().find_map(|(primus, size)| (primus == name).then_some(size));
+    if name != "ResEncL" && size.is_none() {
         let arguments = architecture.need("arch_kwargs")?;
         return pretrained(&class, &arguments, Ends { inputs: channels, outputs: 1 });
     }
     if let Some(arguments) = arguments {
-        return Err(arguments.refuse("ResEncL has no arguments"));
+        return Err(arguments.refuse(format!("{name} has no arguments")));
+    }
+    if let Some(size) = size {
+        let (of_patch, patch) = patch;
+        // As nnU-Net makes it by this name, it skips no blocks.
+        let primus = Primus { path_dropout: 0.0, ..Primus::new(channels, 1, size, 1, patch) };
+        primus.check().map_err(|source| of_patch.refuse(source.to_string()))?;
+        return Ok(primus.into());
     }
     let mut strides = [[2; 3]; 6];
     strides[0] = [1; 3];
@@ -213,9 +230,52 @@ fn encoder(root: &Entry<'_>, network: &Network, channels: usize) -> Result<Pretr
     let listed =
         inputs.list()?.iter().map(|input| input.text().map(str::to_string)).collect::<Result<Vec<_>, _>>()?;
     match listed.contains(&expected) {
-        true => Ok(PretrainedEncoder { encoder, stem, channels }),
+        true => {
+            let grid = grid(root, network, &encoder)?;
+            Ok(PretrainedEncoder { encoder, stem, channels, grid })
+        }
         false => Err(inputs.refuse(format!("it must name `{expected}`, the convolution of the image"))),
     }
+}
+
+/// The grid of tokens that a transformer was trained with, to which its vectors of positions belong; `None` of other networks.
+fn grid(root: &Entry<'_>, network: &Network, encoder: &str) -> Result<Option<[usize; 3]>, NnUnetError> {
+    let embedding = root.get("key_to_lpe")?;
+    let Some(positions) = network.encoder_names().and_then(|names| Some((names.positions?, names.stages)))
+    else {
+        return match embedding {
+            None => Ok(None),
+            Some(embedding) => Err(embedding.refuse("this network has no positional embeddings")),
+        };
+    };
+    let (positions, stages) = positions;
+    let expected = format!("{encoder}{}", positions.name.strip_prefix(stages).unwrap_or_default());
+    let embedding = root.need("key_to_lpe")?;
+    if embedding.text()? != expected {
+        return Err(embedding.refuse(format!("it must be `{expected}`")));
+    }
+    let patch = match root.get("pretrain_patch_size")? {
+        Some(patch) => patch,
+        None => {
+            let configurations = root.need("pretrain_plan")?.need("configurations")?;
+            let names = configurations.value().as_object().into_iter().flat_map(|object| object.keys());
+            let patches = names
+                .map(|name| configurations.need(name)?.need("patch_size"))
+                .collect::<Result<Vec<_>, _>>()?;
+            let [first, others @ ..] = &patches[..] else {
+                return Err(configurations.refuse("it must have a configuration"));
+            };
+            if others.iter().any(|other| other.value() != first.value()) {
+                return Err(configurations.refuse("its configurations must have one patch"));
+            }
+            first.clone()
+        }
+    };
+    let extents = triple(&patch)?;
+    // Tokens have one size in all networks of this kind.
+    let network = Primus::new(1, 1, NetworkSize::S, 1, extents);
+    network.check().map_err(|source| patch.refuse(source.to_string()))?;
+    Ok(network.encoder_names().and_then(|names| names.positions).map(|positions| positions.grid))
 }
 
 /// Checks that axes have the order of the images.

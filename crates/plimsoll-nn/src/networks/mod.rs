@@ -259,6 +259,17 @@ pub struct EncoderNames {
     pub stem: &'static str,
     /// The convolution of the image (`keys_to_in_proj`).
     pub input: &'static str,
+    /// The learned vectors of positions, if it has such.
+    pub positions: Option<TokenPositions>,
+}
+
+/// The learned vectors of the positions of tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TokenPositions {
+    /// The name of the parameter (`key_to_lpe`).
+    pub name: &'static str,
+    /// Tokens along depth, height and width.
+    pub grid: [usize; 3],
 }
 
 /// The shape of weights in files of networks of two or three dimensions: without the depth of windows in two.

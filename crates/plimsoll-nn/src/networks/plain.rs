@@ -85,6 +85,7 @@ impl UNetStyle for PlainConvUNet {
         stages: "encoder.stages",
         stem: "encoder.stages.0",
         input: "encoder.stages.0.0.convs.0.conv",
+        positions: None,
     });
 
     fn shape(&self) -> &UNet {

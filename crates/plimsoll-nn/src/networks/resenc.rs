@@ -154,6 +154,7 @@ impl UNetStyle for ResidualEncoderUNet {
         stages: "encoder.stages",
         stem: "encoder.stem",
         input: "encoder.stem.convs.0.conv",
+        positions: None,
     });
 
     fn shape(&self) -> &UNet {

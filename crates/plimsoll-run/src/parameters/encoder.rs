@@ -14,6 +14,7 @@ use plimsoll_nn::{Architecture, EncoderNames};
 use super::Assigned;
 use super::kernel::{AdaptedKernel, kernel_of};
 use super::matched::is_count;
+use super::positions::AdaptedPositions;
 use super::storage::{Found, ParameterStorage};
 use crate::{
     Adaptation, NewReason, PretrainedEncoder, RunError, StartTable, StartedTensor, TensorFate, UnusedReason,
@@ -88,6 +89,9 @@ impl Assignment<'_> {
             }
             return Ok((Some(source), TensorFate::New { why: NewReason::Missing }, None));
         };
+        if let Some((fate, held)) = self.positions(&info.name, &source, &stored, &info.shape)? {
+            return Ok((Some(source), fate, Some(held)));
+        }
         let kernel = self.adapted(&info.name, &source, &stored, &info.shape)?;
         let now = kernel.as_ref().map_or_else(|| stored.clone(), |(kernel, _)| kernel.target());
         match (kernel, weights::fits(&now, &info.shape)) {
@@ -113,6 +117,32 @@ impl Assignment<'_> {
         Some(Place { source: format!("{prefix}.{rest}"), is_stem })
     }
 
+    /// The fate of vectors of positions; `None` for other parameters.
+    fn positions(
+        &self,
+        parameter: &str,
+        source: &str,
+        stored: &Shape,
+        own: &Shape,
+    ) -> Result<Option<(TensorFate, ParameterStorage)>, RunError> {
+        let Some(positions) = self.names.positions.filter(|positions| positions.name == parameter) else {
+            return Ok(None);
+        };
+        let fits = |grid: &[usize; 3]| match stored.0[..] {
+            [1, tokens, channels] => tokens == grid.iter().product::<usize>() && channels == own.dim(1),
+            _ => false,
+        };
+        let (to, Some(from)) = (positions.grid, self.encoder.grid.filter(fits)) else {
+            return Err(self.other_topology(source, format!("of shape {stored}"), own));
+        };
+        if from == to {
+            return Ok(Some((TensorFate::Taken, ParameterStorage::Itself)));
+        }
+        let adapted = AdaptedPositions { stored: stored.clone(), from, to };
+        let how = vec![Adaptation::Interpolated { from, to }];
+        Ok(Some((TensorFate::Adapted { how }, ParameterStorage::OtherGrid(adapted))))
+    }
+
     /// The change of the weights of a convolution, if there must be one.
     fn adapted(
         &self,
@@ -122,11 +152,11 @@ impl Assignment<'_> {
         own: &Shape,
     ) -> Result<Option<(AdaptedKernel, Vec<Adaptation>)>, RunError> {
         let (Some(from), Some(to)) = (kernel_of(stored), kernel_of(own)) else { return Ok(None) };
-        if !parameter.ends_with("conv.weight") {
-            return Ok(None);
-        }
         let channels = self.net.in_channels();
         let is_input = parameter.strip_suffix(".weight") == Some(self.names.input);
+        if !is_input && !parameter.ends_with("conv.weight") {
+            return Ok(None);
+        }
         let is_repeated = is_input && channels > self.encoder.channels && stored.dim(1) == 1;
         if from == to && !is_repeated {
             return Ok(None);

@@ -3,6 +3,7 @@
 mod encoder;
 mod kernel;
 mod matched;
+mod positions;
 mod storage;
 mod upkern;
 

@@ -6,6 +6,7 @@ use plimsoll_graph::{Shape, TensorId, TensorInfo};
 use plimsoll_nn::weights::{WeightError, WeightFile, exchange_axes};
 
 use super::kernel::AdaptedKernel;
+use super::positions::AdaptedPositions;
 use super::upkern::read_resampled;
 
 /// Channels of images that networks for photographs are trained on.
@@ -92,6 +93,7 @@ impl Found {
             }
             ParameterStorage::Part { whole, first } => read_part(file, &self.name, whole, *first, values)?,
             ParameterStorage::Adapted(kernel) => kernel.read(file, path, &self.name, values)?,
+            ParameterStorage::OtherGrid(positions) => positions.read(file, &self.name, values)?,
         }
         check_finite(path, &self.name, values)
     }
@@ -116,6 +118,8 @@ pub(super) enum ParameterStorage {
     },
     /// With another kernel, or for one image channel.
     Adapted(AdaptedKernel),
+    /// With vectors for the positions of another grid.
+    OtherGrid(AdaptedPositions),
     /// A part of a tensor: parameters that share a name in files are rows of one tensor, in the order of the program.
     Part {
         /// The shape of the tensor.

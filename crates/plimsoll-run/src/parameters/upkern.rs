@@ -19,7 +19,7 @@ pub(super) fn other_kernel(found: &Shape, expected: &Shape) -> Option<Shape> {
 
 /// The share that each of `from` voxels has in each of `to` voxels along an axis: linear interpolation between centres, as
 /// `torch.nn.functional.interpolate` does by default, `[to][from]`.
-fn shares(from: usize, to: usize) -> Vec<Vec<f32>> {
+pub(super) fn shares(from: usize, to: usize) -> Vec<Vec<f32>> {
     let step = from as f64 / to as f64;
     let of_voxel = |voxel: usize| {
         let centre = ((voxel as f64 + 0.5) * step - 0.5).clamp(0.0, (from - 1) as f64);

@@ -18,7 +18,7 @@ impl Primus {
         image: TensorId,
     ) -> Result<TensorId, GraphError> {
         let tokens = match self.stem() {
-            None => self.patches(builder, &format!("{}.proj", names::EMBEDDING), image, PATCH)?,
+            None => self.patches(builder, names::INPUT, image, PATCH)?,
             Some(_) => self.convolved(builder, image)?,
         };
         let positions =

@@ -19,7 +19,9 @@ use serde::{Deserialize, Serialize};
 use super::bounds::{MOST_CONVOLUTIONS, MOST_FEATURES, check_count, check_patch_size, check_probability};
 use super::builder::NetBuilder;
 use super::design::NetworkSize;
-use super::{Architecture, Constant, Design, Extents, Network, NetworkSettings};
+use super::{
+    Architecture, Constant, Design, EncoderNames, Extents, Network, NetworkSettings, TokenPositions,
+};
 use crate::weights::NamingScheme;
 use crate::{ConfigError, ForwardMode};
 
@@ -316,6 +318,15 @@ impl Architecture for Primus {
     /// The decoder as a whole: the widths of all its layers follow from the classes.
     fn heads(&self) -> Vec<String> {
         vec![names::DECODER.into()]
+    }
+
+    fn encoder_names(&self) -> Option<EncoderNames> {
+        Some(EncoderNames {
+            stages: names::ENCODER,
+            stem: names::EMBEDDING,
+            input: if self.version == 1 { names::INPUT } else { names::RESIDUAL_INPUT },
+            positions: Some(TokenPositions { name: names::POSITIONS, grid: self.grid() }),
+        })
     }
 
     fn initialise(&self, parameter: &TensorInfo, seed: u64, values: &mut [f32]) {

@@ -4,6 +4,12 @@ use plimsoll_graph::Shape;
 
 /// The convolution, or the convolutions, that make tokens.
 pub(super) const EMBEDDING: &str = "down_projection";
+/// The convolution of the image, of the first version.
+pub(super) const INPUT: &str = "down_projection.proj";
+/// The convolution of the image, where residual blocks make tokens.
+pub(super) const RESIDUAL_INPUT: &str = "down_projection.stem.blocks.0.conv1.conv";
+/// The transformer blocks, with positions and the last normalisation.
+pub(super) const ENCODER: &str = "eva";
 /// The vectors of positions.
 pub(super) const POSITIONS: &str = "eva.pos_embed";
 /// The normalisation of the tokens behind the last block.
