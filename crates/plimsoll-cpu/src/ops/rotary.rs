@@ -1,7 +1,7 @@
 //! Attention of all voxels to each other, with rotary positions.
 
 use plimsoll_graph::Shape;
-use plimsoll_graph::ops::{RotaryAttention, RotaryAttentionGrad};
+use plimsoll_graph::ops::{RotaryAttention, RotaryAttentionGrad, RotaryPairs};
 use plimsoll_plan::Unsupported;
 
 use crate::kernels::attention::rotary::{self, Attending, RotaryShape, Turns};
@@ -13,8 +13,12 @@ fn shape(op: RotaryAttention, of: &Shape) -> RotaryShape {
     RotaryShape { op, batch: of.batch(), channels: of.channels(), extent: of.spatial() }
 }
 
-fn turns(shape: &RotaryShape) -> Turns {
-    Turns::new(shape.extent, shape.channels / shape.op.heads)
+fn turns(cx: &Context<'_>, shape: &RotaryShape) -> Result<Turns, Unsupported> {
+    let head_channels = shape.channels / shape.op.heads;
+    let pairs = RotaryPairs::new(head_channels).ok_or_else(|| {
+        cx.unsupported(format!("heads of {head_channels} channels, which must be a multiple of six"))
+    })?;
+    Ok(Turns::new(shape.extent, pairs))
 }
 
 /// Queries, keys and values, of which the first operand is `first`.
@@ -40,9 +44,8 @@ impl Lower for RotaryAttention {
     }
 
     fn lower(&self, cx: &Context<'_>) -> Result<Kernels, Unsupported> {
-        fn with<T: Element>(cx: &Context<'_>, shape: RotaryShape) -> Kernels {
+        fn with<T: Element>(cx: &Context<'_>, shape: RotaryShape, turns: Turns) -> Kernels {
             let scratch = [bytes_of::<f32>(product([cx.threads, shape.per_thread()]))];
-            let turns = turns(&shape);
             Kernels::new(scratch, move |places| {
                 single(rotary::RotaryAttention::<T> {
                     of: attending(shape, &turns, 0, places),
@@ -53,7 +56,8 @@ impl Lower for RotaryAttention {
             })
         }
         let shape = shape(*self, &cx.input(0).shape);
-        Ok(by_storage!(cx.input(0), with(cx, shape)).in_place(alone(cx, [(0, 0)])))
+        let turns = turns(cx, &shape)?;
+        Ok(by_storage!(cx.input(0), with(cx, shape, turns)).in_place(alone(cx, [(0, 0)])))
     }
 }
 
@@ -63,9 +67,8 @@ impl Lower for RotaryAttentionGrad {
     }
 
     fn lower(&self, cx: &Context<'_>) -> Result<Kernels, Unsupported> {
-        fn with<T: Element>(cx: &Context<'_>, shape: RotaryShape) -> Kernels {
+        fn with<T: Element>(cx: &Context<'_>, shape: RotaryShape, turns: Turns) -> Kernels {
             let scratch = [bytes_of::<f32>(product([cx.threads, shape.gradient_per_thread()]))];
-            let turns = turns(&shape);
             Kernels::new(scratch, move |places| {
                 single(rotary::RotaryAttentionGrad::<T> {
                     of: attending(shape, &turns, 2, places),
@@ -79,6 +82,7 @@ impl Lower for RotaryAttentionGrad {
             })
         }
         let shape = shape(self.of, &cx.input(2).shape);
-        Ok(by_storage!(cx.input(0), with(cx, shape)).in_place(alone(cx, [(0, 2), (1, 3), (2, 4)])))
+        let turns = turns(cx, &shape)?;
+        Ok(by_storage!(cx.input(0), with(cx, shape, turns)).in_place(alone(cx, [(0, 2), (1, 3), (2, 4)])))
     }
 }

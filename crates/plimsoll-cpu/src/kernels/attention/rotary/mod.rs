@@ -89,10 +89,9 @@ pub(crate) struct Turns {
 }
 
 impl Turns {
-    /// The turns of a grid for heads of some channels, which are a multiple of six.
-    pub(crate) fn new(extent: [usize; 3], head_channels: usize) -> Turns {
-        let bands = RotaryPairs::new(head_channels).map_or(0, |pairs| pairs.bands);
-        let angles = RotaryPairs { bands };
+    /// The turns of a grid for heads with some pairs.
+    pub(crate) fn new(extent: [usize; 3], angles: RotaryPairs) -> Turns {
+        let bands = angles.bands;
         let of_axis = extent.map(|places| {
             let all = (0..places).flat_map(|place| (0..bands).map(move |band| (place, band)));
             let turn = |(place, band)| {
