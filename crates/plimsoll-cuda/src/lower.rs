@@ -287,28 +287,51 @@ impl Work {
         });
     }
 
+    /// The last launch.
+    ///
+    /// # Errors
+    /// Returns an error if there is none: its effort would be lost, and its predicted time be wrong.
+    fn last(&mut self) -> Result<&mut Launch, Unsupported> {
+        let op = self.op;
+        self.launches.last_mut().ok_or_else(|| unsupported(op, "an effort belongs to no launch"))
+    }
+
     /// Notes the effort of the last launch, but for its warps.
-    pub(crate) fn effort(&mut self, effort: Effort) {
-        if let Some(launch) = self.launches.last_mut() {
-            launch.effort = Effort { warps: launch.effort.warps, ..effort };
-        }
+    ///
+    /// # Errors
+    /// Returns an error if there is none.
+    pub(crate) fn effort(&mut self, effort: Effort) -> Result<(), Unsupported> {
+        let launch = self.last()?;
+        launch.effort = Effort { warps: launch.effort.warps, ..effort };
+        Ok(())
     }
 
     /// Returns the number of warps of the last launch that have work.
-    pub(crate) fn warps(&self) -> u64 {
-        self.launches.last().map_or(0, |launch| launch.effort.warps)
+    ///
+    /// # Errors
+    /// Returns an error if there is none.
+    pub(crate) fn warps(&self) -> Result<u64, Unsupported> {
+        let last = self.launches.last();
+        last.map(|launch| launch.effort.warps).ok_or_else(|| unsupported(self.op, "there is no launch yet"))
     }
 
     /// Notes how often warps of the last launch turn in its loops.
-    pub(crate) fn loops<const N: usize>(&mut self, turns: [u64; N]) {
+    ///
+    /// # Errors
+    /// Returns an error if there is none.
+    pub(crate) fn loops<const N: usize>(&mut self, turns: [u64; N]) -> Result<(), Unsupported> {
         let mut loops = [0; LOOPS];
         loops.iter_mut().zip(turns).for_each(|(of, turns)| *of = turns);
-        self.effort(Effort { loops, ..Effort::default() });
+        self.effort(Effort { loops, ..Effort::default() })
     }
 
     /// Notes a loop of the last launch that each of its warps goes through the same number of times.
-    pub(crate) fn each_turns(&mut self, turns: usize) {
-        self.loops([self.warps().saturating_mul(turns as u64)]);
+    ///
+    /// # Errors
+    /// Returns an error if there is none.
+    pub(crate) fn each_turns(&mut self, turns: usize) -> Result<(), Unsupported> {
+        let all = self.warps()?.saturating_mul(turns as u64);
+        self.loops([all])
     }
 
     /// Returns `true` if a launch multiplies on tensor cores.

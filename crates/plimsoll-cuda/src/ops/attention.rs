@@ -153,8 +153,8 @@ impl Attention {
         work.each(kernel, count, &parameters, &[&self.reads, reads].concat(), writes);
         // Loops over tiles of keys, and over the channels of a head for each.
         let (tiles, channels) = (window_tokens.div_ceil(KEY_TILE), parameters.head_channels);
-        let warps = work.warps();
-        work.loops([1, channels].map(|turns| warps * u64::from(tiles) * u64::from(turns)));
+        let warps = work.warps()?;
+        work.loops([1, channels].map(|turns| warps * u64::from(tiles) * u64::from(turns)))?;
         Ok(())
     }
 }
@@ -228,8 +228,8 @@ impl Lower for WindowAttentionGrad {
         let kernel = cx.kernel("attention_table_grad", &[dqkv])?;
         work.each(kernel, threads, &of_table, &[&all.reads[..], &read].concat(), &[of_parts]);
         let pairs = product(&[threads.div_ceil(WARP) as usize, length, parameters.window_tokens as usize]);
-        work.loops([pairs, pairs * u64::from(parameters.head_channels)]);
-        sum_few_parts(&mut work, of_parts, dtable.at, [parts, count]);
+        work.loops([pairs, pairs * u64::from(parameters.head_channels)])?;
+        sum_few_parts(&mut work, of_parts, dtable.at, [parts, count])?;
 
         if let Some(dbias) = dbias {
             fill(&mut work, dbias.at, 3 * channels, 0.0);

@@ -74,7 +74,7 @@ impl Lower for AddPositionsGrad {
         let parameters = ScaledParameters { x: dz.address(), factors: 0, y: table.address(), period, count };
         let mut work = Work::new(cx);
         work.each(cx.kernel("add_positions_grad", &[dz])?, period, &parameters, &[dz.at], &[table.at]);
-        work.each_turns(dz.info.shape.batch());
+        work.each_turns(dz.info.shape.batch())?;
         Ok(work)
     }
 }
@@ -125,7 +125,7 @@ impl Lower for PreluGrad {
         let parts_count = cx.count(&[parts_count])?;
         let kernel = cx.kernel("prelu_slope_parts", &[x])?;
         work.blocks(kernel, [parts_count, 1], &parameters, &[dz.at, x.at], &[of_parts])?;
-        work.each_turns(length.min(count as usize).div_ceil(BLOCK));
+        work.each_turns(length.min(count as usize).div_ceil(BLOCK))?;
         sum_many_parts(&mut work, of_parts, dslope.at, [parts_count, 1])?;
         let parameters = PreluParameters { y: dx.address(), ..parameters };
         work.packs(cx.kernel("prelu_grad", &[x])?, x, count, &parameters, &stretches(&cx.inputs), &[dx.at]);
@@ -175,7 +175,7 @@ impl Lower for VoxelGateGrad {
         let mut work = Work::new(cx);
         let kernel = cx.kernel("voxel_gate_grad", &[g])?;
         work.each(kernel, threads, &parameters, &stretches(&cx.inputs), &[ds.at]);
-        work.each_turns(g.info.shape.channels().div_ceil(WARP as usize));
+        work.each_turns(g.info.shape.channels().div_ceil(WARP as usize))?;
         Ok(work)
     }
 }

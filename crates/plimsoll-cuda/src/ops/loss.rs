@@ -104,12 +104,12 @@ impl Lower for SoftmaxStats {
         };
         let (parts, batch) = (cx.count(&[parts])?, cx.count(&[batch])?);
         work.blocks("softmax_stats_parts", [parts, batch], &parameters, &[logits.at, labels.at], &[scratch])?;
-        work.each_turns(classes * (1 + extra as usize));
+        work.each_turns(classes * (1 + extra as usize))?;
         let count = cx.count(&[of_sample])?;
         let parameters =
             SumPartsParameters { parts: scratch.address, y: y.address(), count, parts_count: parts };
         work.blocks("sum_many_parts", [count, batch], &parameters, &[scratch], &[y.at])?;
-        work.each_turns((parts as usize).div_ceil(BLOCK));
+        work.each_turns((parts as usize).div_ceil(BLOCK))?;
         Ok(work)
     }
 }
@@ -318,7 +318,7 @@ impl Lower for CompositeLossGrad {
         };
         let reads = [logits.at, labels.at, slopes];
         work.each("composite_loss_grad", count, &parameters, &reads, &[dlogits.at]);
-        work.each_turns(shape.channels() * (1 + own as usize));
+        work.each_turns(shape.channels() * (1 + own as usize))?;
         // A thread reads the logit of a class before it writes its gradient, and not afterwards.
         Ok(work.in_place(&[(0, 0)]))
     }

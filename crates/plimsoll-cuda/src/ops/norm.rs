@@ -85,12 +85,12 @@ impl<P: Pod> PartSums<'_, P> {
             work.blocks(kernel, [parts, 1], parameters, reads, &[*write])?;
             let length = planes.length.min(planes.voxels);
             let [parts, length, channels] = [parts, length, planes.channels].map(|count| count as usize);
-            column_turns(work, [parts, length, channels], volume.info.dtype);
+            column_turns(work, [parts, length, channels], volume.info.dtype)?;
             return Ok(());
         }
         let kernel = cx.kernel(kernel, &[volume])?;
         work.each(kernel, parts * planes.channels, parameters, reads, &[*write]);
-        work.each_turns(planes.length.min(planes.voxels) as usize);
+        work.each_turns(planes.length.min(planes.voxels) as usize)?;
         Ok(())
     }
 }
@@ -139,7 +139,7 @@ impl Lower for NormStats {
             planes,
         };
         work.blocks("norm_stats", [planes.sets(), 1], &parameters, &[scratch], &stretches(&cx.outputs))?;
-        work.each_turns(planes.parts_of_set().div_ceil(BLOCK));
+        work.each_turns(planes.parts_of_set().div_ceil(BLOCK))?;
         Ok(work)
     }
 }
@@ -315,7 +315,7 @@ impl Lower for NormActGrad {
         part_sums.launch(cx, &mut work)?;
         let parameters = GradSumsParameters { parts: of_parts.address, sums: sums.address, planes };
         work.blocks("normalise_grad_sums", [planes.count(), 1], &parameters, &[of_parts], &[sums])?;
-        work.each_turns((planes.parts as usize).div_ceil(BLOCK));
+        work.each_turns((planes.parts as usize).div_ceil(BLOCK))?;
         let parameters = GradMeansParameters {
             sums: sums.address,
             scale: address_or_null(scale),
@@ -329,7 +329,7 @@ impl Lower for NormActGrad {
         reads.extend(of_scale(scale));
         writes.extend(of_scale(dscale).into_iter().chain(of_scale(dshift)));
         work.each("normalise_grad_means", planes.count(), &parameters, &reads, &writes);
-        work.each_turns(product(&[planes.set_samples as usize, planes.set_channels as usize]) as usize);
+        work.each_turns(product(&[planes.set_samples as usize, planes.set_channels as usize]) as usize)?;
         let count = cx.elements(y)?;
         let parameters = GradParameters {
             g: g.address(),

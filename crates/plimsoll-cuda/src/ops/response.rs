@@ -81,7 +81,7 @@ impl Operands<'_> {
         };
         let reads: Vec<Stretch> = [squares, self.scale.at].into_iter().chain(products).collect();
         work.blocks("responses", [cx.count(&[samples])?, 1], &parameters, &reads, &[numbers])?;
-        work.each_turns(channels.div_ceil(BLOCK));
+        work.each_turns(channels.div_ceil(BLOCK))?;
         Ok(numbers)
     }
 
@@ -139,7 +139,7 @@ impl Lower for ResponseNormGrad {
             samples: cx.count(&[samples])?,
         };
         work.each("response_scale_grad", parameters.channels, &parameters, &[numbers], &[dscale.at]);
-        work.each_turns(samples);
+        work.each_turns(samples)?;
         let summed = Summed { at: dz.at, dtype: dz.info.dtype, voxels: samples * shape.voxels(), channels };
         channel_sum(cx, &mut work, summed, dshift.at)?;
         // The gradient of the map may take the place of an operand, so it is made last.

@@ -117,7 +117,7 @@ impl Rotary {
         let (tiles, channels) = ((voxels as usize).div_ceil(TOKENS), head_channels as usize);
         let turns = [1, channels / 2, channels.div_ceil(LANES), (channels / 2).div_ceil(BLOCK / TOKENS)];
         let warps = self.blocks as usize * (BLOCK / WARP as usize);
-        work.loops(turns.map(|turns| product(&[warps, tiles, turns])));
+        work.loops(turns.map(|turns| product(&[warps, tiles, turns])))?;
         Ok(())
     }
 }

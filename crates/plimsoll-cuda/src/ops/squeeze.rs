@@ -54,7 +54,7 @@ pub(super) fn plane_sums(
     };
     let reads: Vec<Stretch> = volumes.iter().map(|volume| volume.at).collect();
     work.each(cx.kernel("plane_sums", &volumes[..1])?, count, &parameters, &reads, &[scratch]);
-    work.each_turns(length.min(voxels));
+    work.each_turns(length.min(voxels))?;
     let (channels, samples) = (parameters.channels, cx.count(&[samples])?);
     let sums = SumPartsParameters {
         parts: scratch.address,
@@ -63,7 +63,7 @@ pub(super) fn plane_sums(
         parts_count: parameters.parts_count,
     };
     work.blocks("sum_many_parts", [channels, samples], &sums, &[scratch], &[to])?;
-    work.each_turns((sums.parts_count as usize).div_ceil(BLOCK));
+    work.each_turns((sums.parts_count as usize).div_ceil(BLOCK))?;
     Ok(())
 }
 

@@ -24,10 +24,15 @@ pub(super) struct SumPartsParameters {
 }
 
 /// Adds up `[parts][count]`, a thread for each sum.
-pub(super) fn sum_few_parts(work: &mut Work, from: Stretch, to: Stretch, [parts_count, count]: [u32; 2]) {
+pub(super) fn sum_few_parts(
+    work: &mut Work,
+    from: Stretch,
+    to: Stretch,
+    [parts_count, count]: [u32; 2],
+) -> Result<(), Unsupported> {
     let parameters = SumPartsParameters { parts: from.address, y: to.address, count, parts_count };
     work.each("sum_few_parts", count, &parameters, &[from], &[to]);
-    work.each_turns(parts_count as usize);
+    work.each_turns(parts_count as usize)
 }
 
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -50,15 +55,18 @@ pub(super) fn sum_many_parts(
 ) -> Result<(), Unsupported> {
     let parameters = SumPartsParameters { parts: from.address, y: to.address, count, parts_count };
     work.blocks("sum_many_parts", [count, 1], &parameters, &[from], &[to])?;
-    work.each_turns((parts_count as usize).div_ceil(BLOCK));
-    Ok(())
+    work.each_turns((parts_count as usize).div_ceil(BLOCK))
 }
 
 /// Notes the loops of a kernel of `columns.cuh`, whose blocks each sum `length` voxels: over voxels, and over the sums of threads.
-pub(super) fn column_turns(work: &mut Work, [blocks, length, channels]: [usize; 3], dtype: DType) {
+pub(super) fn column_turns(
+    work: &mut Work,
+    [blocks, length, channels]: [usize; 3],
+    dtype: DType,
+) -> Result<(), Unsupported> {
     let groups = BLOCK / (channels / (PACK_BYTES / dtype.bytes())).max(1);
     let voxels = product(&[blocks, BLOCK / WARP as usize, length.div_ceil(groups.max(1))]);
-    work.loops([voxels, product(&[blocks, channels.div_ceil(WARP as usize), groups])]);
+    work.loops([voxels, product(&[blocks, channels.div_ceil(WARP as usize), groups])])
 }
 
 /// Threads that keep a card's memory busy where each sums one channel: parts are made until as many have work.
@@ -106,16 +114,16 @@ pub(super) fn channel_sum(
         true => {
             let kernel = format!("channel_sum_packs_{dtype}");
             work.blocks(kernel, [blocks, 1], &parameters, &[x], &[scratch])?;
-            column_turns(work, [parts, length.min(voxels), channels], dtype);
+            column_turns(work, [parts, length.min(voxels), channels], dtype)?;
         }
         false => {
             work.each(format!("channel_sum_{dtype}"), count, &parameters, &[x], &[scratch]);
-            work.each_turns(length.min(voxels));
+            work.each_turns(length.min(voxels))?;
         }
     }
     match parts > FEW_PARTS {
         true => sum_many_parts(work, scratch, y, [blocks, parameters.channels])?,
-        false => sum_few_parts(work, scratch, y, [blocks, parameters.channels]),
+        false => sum_few_parts(work, scratch, y, [blocks, parameters.channels])?,
     }
     Ok(())
 }
@@ -171,7 +179,7 @@ impl Lower for GradNorm {
             let parameters =
                 SquaresParameters { x: gradient.address(), parts: own.address, count, unused: 0 };
             work.blocks("squares", [cx.count(&[parts])?, 1], &parameters, &[gradient.at], &[own])?;
-            work.each_turns((count as usize).min(SQUARES).div_ceil(BLOCK));
+            work.each_turns((count as usize).min(SQUARES).div_ceil(BLOCK))?;
         }
         let parameters = GradNormParameters {
             parts: scratch.address,

@@ -64,7 +64,7 @@ impl Lower for TokenNorm {
         let mut work = Work::new(cx);
         let (kernel, threads) = (cx.kernel("token_norm", &[x])?, parameters.threads(cx)?);
         work.each(kernel, threads, &parameters, &stretches(&cx.inputs), &[z.at]);
-        work.each_turns(parameters.turns());
+        work.each_turns(parameters.turns())?;
         Ok(work.in_place(&[(0, 0)]))
     }
 }
@@ -99,7 +99,7 @@ impl Lower for TokenNormGrad {
         };
         let (kernel, threads) = (cx.kernel("token_norm_numbers", &[x])?, parameters.threads(cx)?);
         work.each(kernel, threads, &parameters, &stretches(&cx.inputs), &[numbers]);
-        work.each_turns(parameters.turns());
+        work.each_turns(parameters.turns())?;
         if let [_, dscale, dshift] = &cx.outputs[..] {
             let (length, parts) = parts(tokens as usize, MOST_PARTS);
             let count = cx.count(&[parts, channels as usize])?;
@@ -118,10 +118,10 @@ impl Lower for TokenNormGrad {
             };
             let kernel = cx.kernel("token_norm_parts", &[x])?;
             work.each(kernel, count, &of_parts, &[g.at, x.at, numbers], &[scales, shifts]);
-            work.each_turns(length.min(tokens as usize));
+            work.each_turns(length.min(tokens as usize))?;
             let parts = cx.count(&[parts])?;
-            sum_few_parts(&mut work, scales, dscale.at, [parts, channels]);
-            sum_few_parts(&mut work, shifts, dshift.at, [parts, channels]);
+            sum_few_parts(&mut work, scales, dscale.at, [parts, channels])?;
+            sum_few_parts(&mut work, shifts, dshift.at, [parts, channels])?;
         }
         let mut reads = stretches(&cx.inputs);
         reads.push(numbers);

@@ -73,7 +73,7 @@ fn channel_turns<'a>(
     taps: usize,
     width: usize,
     sources: impl IntoIterator<Item = &'a TensorInfo>,
-) -> [u64; 3] {
+) -> Result<[u64; 3], Unsupported> {
     let (mut packs, mut channels) = (0, 0);
     for source in sources {
         let pack = PACK_BYTES / source.dtype.bytes();
@@ -83,8 +83,8 @@ fn channel_turns<'a>(
             false => channels += own,
         }
     }
-    let warps = work.warps() as usize;
-    [1, packs, channels].map(|turns| product(&[warps, taps, turns]))
+    let warps = work.warps()? as usize;
+    Ok([1, packs, channels].map(|turns| product(&[warps, taps, turns])))
 }
 
 pub(super) fn conv(op: &Conv, cx: &Context<'_>) -> Result<Work, Unsupported> {
@@ -113,7 +113,12 @@ pub(super) fn conv(op: &Conv, cx: &Context<'_>) -> Result<Work, Unsupported> {
     let kernel = cx.kernel("conv", &[&from[0], y])?;
     work.each(kernel, count, &parameters, &stretches(&cx.inputs), &[y.at]);
     let taps: usize = op.window.kernel.iter().product();
-    work.loops(channel_turns(&work, taps, weights.info.shape.dim(1), from.iter().map(|source| source.info)));
+    work.loops(channel_turns(
+        &work,
+        taps,
+        weights.info.shape.dim(1),
+        from.iter().map(|source| source.info),
+    )?)?;
     Ok(work)
 }
 
@@ -186,10 +191,10 @@ pub(super) fn conv_transpose(op: &ConvTranspose, cx: &Context<'_>) -> Result<Wor
     let kernel = cx.kernel("conv_transpose", &[source, x])?;
     work.each(kernel, count, &parameters, &reads, &[x.at]);
     let taps: usize = op.window.kernel.iter().product();
-    let turns = channel_turns(&work, taps, weights.info.shape.dim(0) / op.groups, [source.info]);
+    let turns = channel_turns(&work, taps, weights.info.shape.dim(0) / op.groups, [source.info])?;
     // A result meets the taps of its own remainder by the stride.
     let strides: usize = op.window.stride.iter().product();
-    work.loops(turns.map(|turns| turns / (strides as u64).max(1)));
+    work.loops(turns.map(|turns| turns / (strides as u64).max(1)))?;
     Ok(work)
 }
 
@@ -247,9 +252,9 @@ pub(super) fn conv_weight_grad(op: &ConvWeightGrad, cx: &Context<'_>) -> Result<
     };
     let kernel = cx.kernel("conv_weight_grad", &[&from[0], dy])?;
     work.each(kernel, count, &parameters, &stretches(&cx.inputs), &[sums]);
-    work.each_turns(length * width);
+    work.each_turns(length * width)?;
     if parts > 1 {
-        sum_few_parts(&mut work, sums, dw.at, [cx.count(&[parts])?, weights]);
+        sum_few_parts(&mut work, sums, dw.at, [cx.count(&[parts])?, weights])?;
     }
     Ok(work)
 }

@@ -261,7 +261,7 @@ fn launch(cx: &Context<'_>, of: &Operands<'_>, parts: &[Part]) -> Result<Option<
         )?;
         let blocks = blocks.saturating_mul(columns);
         let chunks = if empty { Chunks::default() } else { Chunks::new(of.sources, dtype) };
-        work.effort(effort(tile, &tiling, blocks, chunks));
+        work.effort(effort(tile, &tiling, blocks, chunks))?;
     }
     Ok(Some(work))
 }

@@ -156,9 +156,9 @@ pub(super) fn conv_weight_grad(
     ];
     let tensor_flops =
         product(&[2, tiles, column_blocks, tiling.rows() * ROW, CHUNK * COLUMNS, chunks, taps]);
-    work.effort(Effort { loops, tensor_flops, ..Effort::default() });
+    work.effort(Effort { loops, tensor_flops, ..Effort::default() })?;
     if parts > 1 {
-        sum_few_parts(&mut work, sums, dw.at, [cx.count(&[parts])?, weights]);
+        sum_few_parts(&mut work, sums, dw.at, [cx.count(&[parts])?, weights])?;
     }
     Ok(Some(work))
 }
