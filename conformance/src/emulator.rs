@@ -138,6 +138,7 @@ pub struct Emulator {
     altered: fn(&mut Altered),
     tally: Tally,
     samples: Option<Samples>,
+    has_watchdog: bool,
     held: Held,
 }
 
@@ -159,6 +160,7 @@ impl Emulator {
             altered: |_| (),
             tally: Tally::default(),
             samples: None,
+            has_watchdog: false,
             held: Held::new(RecordingRoom::ALL),
         }
     }
@@ -166,6 +168,11 @@ impl Emulator {
     /// With room for other recordings than a card has.
     pub fn recording(self, room: RecordingRoom) -> Emulator {
         Emulator { held: Held::new(room), ..self }
+    }
+
+    /// With a display, whose watchdog ends kernels that take long.
+    pub fn with_watchdog(self) -> Emulator {
+        Emulator { has_watchdog: true, ..self }
     }
 
     /// Returns a handle to the work that the card will have done.
@@ -258,6 +265,10 @@ impl Kernels {
 impl DeviceSource for Emulator {
     fn architecture(&self) -> Architecture {
         self.architecture
+    }
+
+    fn has_watchdog(&self) -> bool {
+        self.has_watchdog
     }
 
     fn memory(&self) -> Result<CardMemory, DeviceError> {

@@ -13,7 +13,7 @@ use conformance::random::{self, Random, changed, options, valid};
 use conformance::{Case, cases, check_stretches, engine_for, expected, read, run, write};
 use plimsoll_cpu::{CpuBackend, CpuOptions};
 use plimsoll_cuda::{Architecture, CudaBackend, DeviceSource, RecordingRoom};
-use plimsoll_graph::ops::{Add, ConvWeightGrad, Join, PredictedDistance, RegionCounts, Regions};
+use plimsoll_graph::ops::{Add, Conv, ConvWeightGrad, Join, PredictedDistance, RegionCounts, Regions};
 use plimsoll_graph::{DType, Kind, Op, Program, Shape, Window};
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_plan::{
@@ -462,6 +462,29 @@ fn a_node_beyond_the_limits_of_its_kernels_is_refused_by_name() {
     let error = plan(&[program], &backend(Blocks::Ascending), Options::default()).unwrap_err();
     let PlanError::Unsupported(unsupported) = &error else { panic!("{error}") };
     assert_eq!((unsupported.op, &unsupported.why[..]), ("join", "33 tables, of at most 32"));
+}
+
+#[test]
+fn launches_that_a_displays_watchdog_might_end_are_refused_before_a_run_with_a_way_out() {
+    // Multiply-adds at a peak of 8.1 TFLOP/s (a T4) for 4 s in 5³ taps of 32 channels; a hundredth of it in one tap.
+    let plan_of = |taps: usize, has_watchdog: bool| {
+        let mut program = Program::new("long");
+        let x = program.input("x", Shape::volume(1, 32, [400; 3]), Kind::Volume);
+        let weights = program.input("w", Shape(vec![32, 32, taps, taps, taps]), Kind::Weights);
+        let conv = Conv::new(Window::same([taps; 3], [1; 3]), false, DType::F32);
+        let y = program.push_one(conv, &[x, weights]).unwrap();
+        program.mark_output(y, "y");
+        let card = Emulator::new(Architecture::new(7, 5).unwrap(), Blocks::Ascending);
+        let card = if has_watchdog { card.with_watchdog() } else { card };
+        plan(&[program], &card.backend(), Options::default())
+    };
+    assert!(plan_of(5, false).is_ok() && plan_of(1, true).is_ok());
+    let error = plan_of(5, true).unwrap_err();
+    let PlanError::Unsupported(unsupported) = &error else { panic!("{error}") };
+    assert_eq!(unsupported.op, "conv");
+    for said in ["watchdog of this GPU's display allows 0.5 s", "‹precision›", "‹patch_size›"] {
+        assert!(unsupported.why.contains(said), "{error}");
+    }
 }
 
 #[test]

@@ -16,6 +16,8 @@ pub struct Architecture {
     minor: u32,
     /// `true` if its tensor cores multiply f32 as tf32.
     rounds: bool,
+    /// `true` if its driver has refused the kernels with products by warp groups.
+    lacks_groups: bool,
     /// The tile that convolutions on tensor cores are to take where it fits.
     tile: Option<&'static str>,
 }
@@ -95,7 +97,7 @@ impl Architecture {
     /// Returns an error if it is below 7.0 (Volta): the kernels are not made for it.
     pub fn new(major: u32, minor: u32) -> Result<Architecture, DeviceError> {
         if (major, minor) >= LEAST {
-            return Ok(Architecture { major, minor, rounds: false, tile: None });
+            return Ok(Architecture { major, minor, rounds: false, lacks_groups: false, tile: None });
         }
         Err(DeviceError::TooOld { found: format!("sm_{major}{minor}") })
     }
@@ -103,11 +105,21 @@ impl Architecture {
     /// The tensor cores that it has, or, on later cards, those that it is used as.
     pub(crate) fn generation(self) -> Generation {
         match (self.major, self.minor) {
-            HOPPER => Generation::Hopper,
+            HOPPER if !self.lacks_groups => Generation::Hopper,
             capability if capability >= AMPERE => Generation::Ampere,
             capability if capability >= TURING => Generation::Turing,
             _ => Generation::Volta,
         }
+    }
+
+    /// The same without products by warp groups, which 9.0 alone has: then it is used as later cards are.
+    pub fn without_warp_groups(self) -> Architecture {
+        Architecture { lacks_groups: (self.major, self.minor) == HOPPER, ..self }
+    }
+
+    /// Returns `true` if it has products by warp groups, and they are not to be used.
+    pub(crate) fn lacks_warp_groups(self) -> bool {
+        self.lacks_groups
     }
 
     /// The same where convolutions round f32 to tf32, which tensor cores multiply since Ampere; none before.

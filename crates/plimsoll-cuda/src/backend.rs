@@ -6,8 +6,8 @@ use std::sync::Arc;
 use plimsoll_graph::{Cost, DType, Program, TensorId};
 use plimsoll_memory::Reservation;
 use plimsoll_plan::{
-    Backend, DeviceMemory, Engine, EngineError, LoweredNode, LoweredProgram, PlanError, PlaneSums, Rates,
-    Unsupported, VerifiedPlan, agree,
+    Backend, DeviceMemory, DeviceState, Engine, EngineError, LoweredNode, LoweredProgram,
+    PlanError, PlaneSums, Rates, Unsupported, VerifiedPlan, agree,
 };
 
 use crate::architecture::Architecture;
@@ -16,13 +16,17 @@ use crate::device::{CardMemory, DeviceError, DeviceSource, Opened, Sizes};
 use crate::engine::CudaEngine;
 use crate::fuse::{FusedNode, context, fuse};
 use crate::layout;
-use crate::lower::ALIGNMENT;
+use crate::lower::{ALIGNMENT, Context, Work};
 use crate::ops::{tiles, tiles_digest};
 use crate::plane_sums::sums_bytes;
-use crate::predict::{Prediction, predict};
+use crate::predict::{Prediction, longest_launch, predict};
 
 /// The digest of the kernels' sources, see `kernels/compile.py`.
 const KERNELS: &str = include_str!("../kernels/kernels.key");
+
+/// The longest predicted launch in seconds on a card with a watchdog, which ends a kernel after two seconds on Windows and about five under X: predictions may be
+/// wrong by a factor.
+const LONGEST: f64 = 0.5;
 
 /// A GPU, or a kind of them to plan for.
 #[derive(Clone)]
@@ -86,6 +90,18 @@ impl CudaBackend {
         CudaBackend { source, architecture, ..self.clone() }
     }
 
+    /// Refuses a node with a launch that a watchdog might end. Nominal rates decide, so that a plan does not depend on a measurement.
+    fn check_watchdog(&self, cx: &Context<'_>, cost: Cost, work: &Work) -> Result<(), Unsupported> {
+        let longest = longest_launch(self.architecture, &self.architecture.rates(), cost, work);
+        if longest <= LONGEST {
+            return Ok(());
+        }
+        Err(cx.unsupported(format!(
+            "a launch is predicted to take {longest:.1} s, and the watchdog of this GPU's display allows {LONGEST} s: half precision (‹precision›), a smaller \
+             patch (‹patch_size›) or micro-batch makes launches shorter, and a GPU without a display has no watchdog"
+        )))
+    }
+
     fn node(&self, program: &Program, node: &FusedNode<'_>) -> Result<LoweredNode, Unsupported> {
         // Where operands will lie is not known yet, and changes nothing but addresses.
         let cx = context(node, program, self.architecture);
@@ -99,6 +115,9 @@ impl CudaBackend {
                 Cost { flops, ..Cost::streaming(&infos(&node.inputs), &infos(&node.outputs)) }
             }
         };
+        if self.source.has_watchdog() {
+            self.check_watchdog(&cx, cost, &work)?;
+        }
         let Prediction { seconds, bound } = predict(self.architecture, &self.rates, cost, &work);
         Ok(LoweredNode {
             name: cx.name.into(),
@@ -126,8 +145,16 @@ impl DeviceSource for Chosen {
         self.architecture
     }
 
+    fn has_watchdog(&self) -> bool {
+        self.devices.has_watchdog()
+    }
+
     fn memory(&self) -> Result<CardMemory, DeviceError> {
         self.devices.memory()
+    }
+
+    fn state(&self) -> Option<DeviceState> {
+        self.devices.state()
     }
 
     fn open(&self, sizes: Sizes) -> Result<Opened, DeviceError> {
@@ -139,7 +166,8 @@ impl Backend for CudaBackend {
     fn identity(&self) -> String {
         let products = if self.architecture.rounds_products() { ", tf32 products" } else { "" };
         let tile = self.architecture.tile().map_or(String::new(), |tile| format!(", tiles {tile}"));
-        format!("CUDA, {}{products}{tile}", self.architecture)
+        let groups = if self.architecture.lacks_warp_groups() { " without warp groups" } else { "" };
+        format!("CUDA, {}{groups}{products}{tile}", self.architecture)
     }
 
     /// Names the kernels and the table of tiles as well: others may sum in another order.

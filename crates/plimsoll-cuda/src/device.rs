@@ -298,6 +298,11 @@ pub trait DeviceSource: Send + Sync {
     /// Returns the architecture of its devices.
     fn architecture(&self) -> Architecture;
 
+    /// Returns `true` if the system ends kernels that take seconds, as it does on cards that drive a display.
+    fn has_watchdog(&self) -> bool {
+        false
+    }
+
     /// Returns the memory of the card, and how much of it is free.
     ///
     /// # Errors

@@ -74,6 +74,16 @@ pub(crate) fn predict(architecture: Architecture, rates: &Rates, cost: Cost, wor
     Prediction { seconds: on_card.seconds + launches, bound }
 }
 
+/// Predicts the time of the longest launch of a node with some work.
+pub(crate) fn longest_launch(architecture: Architecture, rates: &Rates, cost: Cost, work: &Work) -> f64 {
+    // Any launch may have all operations of scalar units, and an equal share of the bytes.
+    let plain = if work.is_on_tensor_cores() { 0 } else { cost.flops };
+    let seconds =
+        work.launches.iter().map(|launch| of_launch(architecture, rates, plain as f64, launch).seconds);
+    let bytes = cost.bytes as f64 / work.launches.len().max(1) as f64;
+    seconds.fold(bytes / rates.bytes, f64::max)
+}
+
 /// The time of a launch with a number of operations of scalar units, without its accesses to the device's memory, and without its start.
 fn of_launch(architecture: Architecture, rates: &Rates, flops: f64, launch: &Launch) -> Prediction {
     // Cards without warp groups have no rate of them, and no work for them.
@@ -133,15 +143,14 @@ mod tests {
 
     const A100: &str = "sm_80";
 
-    /// Predicts a node of one launch with this number of blocks, each of which multiplies as much on tensor cores.
-    fn predicted(blocks: u32, bytes: u64) -> Prediction {
-        let architecture: Architecture = A100.parse().unwrap_or_else(|error| panic!("{error}"));
+    /// A launch of this number of blocks, each of which multiplies as much on tensor cores.
+    fn launch(blocks: u32) -> Launch {
         let effort = Effort {
             warps: 4 * u64::from(blocks),
             tensor_flops: u64::from(blocks) << 24,
             ..Effort::default()
         };
-        let launch = Launch {
+        Launch {
             kernel: "none that is counted".into(),
             grid: [blocks, 1, 1],
             block: [128, 1, 1],
@@ -149,10 +158,15 @@ mod tests {
             reads: Vec::new(),
             writes: Vec::new(),
             effort,
-        };
+        }
+    }
+
+    /// Predicts a node of one launch.
+    fn predicted(blocks: u32, bytes: u64) -> Prediction {
+        let architecture: Architecture = A100.parse().unwrap_or_else(|error| panic!("{error}"));
         let cx = Context { name: "node", architecture, inputs: vec![], outputs: vec![], scratch: 0 };
         let mut work = Work::new(&cx);
-        work.launches.push(launch);
+        work.launches.push(launch(blocks));
         predict(architecture, &architecture.rates(), Cost { flops: 0, bytes }, &work)
     }
 
@@ -164,6 +178,20 @@ mod tests {
         // A multiprocessor has two of them.
         assert!(few_more.seconds - LAUNCH > 1.99 * (all.seconds - LAUNCH), "{few_more:?}");
         assert_eq!(few_more.bound, Bound::Blocks);
+    }
+
+    #[test]
+    fn the_longest_launch_has_a_share_of_the_bytes_and_all_operations() {
+        let architecture: Architecture = A100.parse().unwrap_or_else(|error| panic!("{error}"));
+        let cx = Context { name: "node", architecture, inputs: vec![], outputs: vec![], scratch: 0 };
+        let mut work = Work::new(&cx);
+        // An effort that belongs to no launch is an error, so that no time is predicted without it.
+        assert!(work.effort(Effort::default()).is_err() && work.each_turns(1).is_err());
+        work.launches = vec![launch(108), launch(216)];
+        let rates = architecture.rates();
+        let longest = |bytes| longest_launch(architecture, &rates, Cost { flops: 0, bytes }, &work);
+        assert!((longest(0) / (predicted(216, 0).seconds - LAUNCH) - 1.0).abs() < 1e-9);
+        assert!((longest(2 << 40) / ((1u64 << 40) as f64 / rates.bytes) - 1.0).abs() < 1e-9);
     }
 
     #[test]

@@ -225,6 +225,13 @@ pub struct CardReport {
     pub architecture: String,
     /// All of its memory.
     pub memory_bytes: Bytes,
+    /// Multiprocessors that this process may use: of a part of a card (MIG), those of the part.
+    pub multiprocessors: usize,
+    /// `true` if the card drives a display, whose watchdog ends kernels that take seconds.
+    pub has_watchdog: bool,
+    /// The driver's reason against the kernels with products by warp groups, where the card has these and the driver refuses them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refused_warp_groups: Option<String>,
     /// The memory that this process may take, its context included.
     pub free_bytes: Bytes,
     /// The memory of a process's context; `None` if it could not be measured by creating and destroying another one.
@@ -292,6 +299,9 @@ impl Card {
             name: self.driver.name().into(),
             architecture: self.driver.architecture().to_string(),
             memory_bytes: Bytes::from_len(self.footprint.memory.total),
+            multiprocessors: self.driver.multiprocessors(),
+            has_watchdog: self.driver.has_watchdog(),
+            refused_warp_groups: self.driver.refused_groups(),
             free_bytes: self.free(),
             context_bytes: self.footprint.context.map(Bytes::from_len),
             kernel_bytes: Bytes::from_len(self.footprint.kernels),

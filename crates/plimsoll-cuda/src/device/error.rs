@@ -25,6 +25,17 @@ pub enum DeviceError {
         ordinal: usize,
         /// Their number.
         found: usize,
+        /// The value of CUDA_VISIBLE_DEVICES, if it is set.
+        visible: Option<String>,
+    },
+    /// The process may not reserve the addresses that the driver needs.
+    #[error(
+        "the NVIDIA driver cannot start: this process is limited to {limit} of addresses (RLIMIT_AS), and the driver reserves addresses for all \
+         memory of the GPUs and of the machine"
+    )]
+    AddressSpace {
+        /// The limit.
+        limit: Bytes,
     },
     /// A plan was made for a kind of card, without one.
     #[error("{architecture} is an architecture, not a device: runs can be planned for it, but not executed")]
@@ -106,14 +117,10 @@ impl DeviceError {
             DeviceError::StaticProgram => {
                 "use the program for `linux-gnu` or the command of the Python wheel; ‹device=cpu› needs no driver".into()
             }
-            DeviceError::NoDevice { found: 0, .. } => {
-                "`nvidia-smi -L` lists the GPUs; CUDA_VISIBLE_DEVICES may hide them".into()
-            }
-            DeviceError::NoDevice { found, .. } => {
-                let last = found - 1;
-                format!(
-                    "choose from cuda:0 to cuda:{last}; `nvidia-smi -L` lists them, and CUDA_VISIBLE_DEVICES may hide some"
-                )
+            DeviceError::NoDevice { found, visible, .. } => no_device(*found, visible.as_deref()),
+            DeviceError::AddressSpace { .. } => {
+                "lift the limit with `ulimit -v unlimited`; batch systems limit memory itself by control groups; ‹device=cpu› needs no driver"
+                    .into()
             }
             DeviceError::Nowhere { .. } => "‹device=cuda:0› is the first card of this machine".into(),
             DeviceError::TooOld { .. } => "‹device=cpu› runs on the processor".into(),
@@ -144,6 +151,31 @@ impl DeviceError {
     }
 }
 
+/// Returns the remedy for a card that is not there: of the `found` ones, or of a list that CUDA was told to show.
+fn no_device(found: usize, visible: Option<&str>) -> String {
+    let known = match found.checked_sub(1) {
+        Some(0) => "choose cuda:0".to_string(),
+        Some(last) => format!("choose from cuda:0 to cuda:{last}"),
+        None => "`nvidia-smi -L` lists the GPUs".to_string(),
+    };
+    let Some(visible) = visible else {
+        return match found {
+            0 => format!("{known}; in a container pass them through (`--gpus all`)"),
+            _ => format!("{known}; `nvidia-smi -L` lists the GPUs"),
+        };
+    };
+    let listed = visible.split(',').map(str::trim).take_while(|entry| !entry.is_empty()).count();
+    match (found, listed) {
+        (0, _) => format!(
+            "{known}; CUDA_VISIBLE_DEVICES is `{visible}` and hides all: CUDA ignores every entry from the first on that is no GPU, such as -1"
+        ),
+        (found, listed) if found < listed => format!(
+            "{known}: CUDA_VISIBLE_DEVICES is `{visible}`, of which CUDA takes the first {found}, and none from the first entry on that is no GPU"
+        ),
+        _ => format!("{known}: CUDA_VISIBLE_DEVICES is `{visible}`, and cuda:0 is its first entry"),
+    }
+}
+
 /// The version of CUDA that came with a driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CudaVersion {
@@ -162,5 +194,31 @@ impl fmt::Display for CudaVersion {
 impl From<DeviceError> for EngineError {
     fn from(error: DeviceError) -> EngineError {
         EngineError::Device { hint: error.remedy(), problem: Box::new(error) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn remedy(ordinal: usize, found: usize, visible: Option<&str>) -> String {
+        DeviceError::NoDevice { ordinal, found, visible: visible.map(String::from) }.remedy()
+    }
+
+    #[test]
+    fn a_card_that_is_not_visible_is_explained_by_the_list_of_visible_ones() {
+        for hidden in ["", "-1", "-1,0", "GPU-0000"] {
+            let said = remedy(0, 0, Some(hidden));
+            assert!(said.contains(&format!("is `{hidden}` and hides all")), "{said}");
+        }
+        let reordered = remedy(2, 2, Some("3,1"));
+        assert!(reordered.contains("from cuda:0 to cuda:1"), "{reordered}");
+        assert!(reordered.contains("`3,1`, and cuda:0 is its first entry"), "{reordered}");
+        let part = remedy(1, 1, Some("MIG-4f53a3e1-0000-0000-0000-000000000000"));
+        assert!(part.starts_with("choose cuda:0: ") && part.contains("first entry"), "{part}");
+        let cut = remedy(1, 1, Some("0,-1,1"));
+        assert!(cut.contains("takes the first 1"), "{cut}");
+        let [none, one] = [0, 1].map(|found| remedy(3, found, None));
+        assert!(none.contains("nvidia-smi -L") && one.contains("choose cuda:0"), "{none}, {one}");
     }
 }

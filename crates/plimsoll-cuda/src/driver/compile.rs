@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_void};
 use std::{fmt, ptr};
 
 use cudarc::driver::result::DriverError;
-use cudarc::driver::sys::{self, CUjit_option, CUmodule};
+use cudarc::driver::sys::{self, CUjit_option, CUmodule, CUresult};
 
 /// Bytes for the messages of the driver's compiler.
 const LOG: usize = 8 << 10;
@@ -19,6 +19,21 @@ pub(super) struct CompileError {
 }
 
 impl Error for CompileError {}
+
+impl CompileError {
+    /// Returns `true` if a driver rejects PTX as such: it does not know the version or the instructions, or its card does not have them.
+    pub(super) fn is_refusal(&self) -> bool {
+        matches!(
+            self.error.0,
+            CUresult::CUDA_ERROR_INVALID_IMAGE
+                | CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU
+                | CUresult::CUDA_ERROR_INVALID_PTX
+                | CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION
+                | CUresult::CUDA_ERROR_INVALID_SOURCE
+                | CUresult::CUDA_ERROR_NOT_SUPPORTED
+        )
+    }
+}
 
 impl fmt::Display for CompileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -74,6 +89,15 @@ fn messages(buffer: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn errors_of_the_compiler_are_refusals_and_errors_of_memory_are_not() {
+        let is_refusal = |error| CompileError::from(DriverError(error)).is_refusal();
+        assert!(is_refusal(CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION));
+        assert!(is_refusal(CUresult::CUDA_ERROR_INVALID_PTX));
+        assert!(!is_refusal(CUresult::CUDA_ERROR_OUT_OF_MEMORY));
+        assert!(!is_refusal(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS));
+    }
 
     #[test]
     fn messages_of_the_compiler_follow_its_error_on_one_line() {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
+use std::fmt;
 use std::sync::Arc;
 
 use cudarc::driver::CudaContext;
@@ -9,9 +10,10 @@ use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys::{CUfunction, CUfunction_attribute_enum, CUmodule, CUresult};
 
 use super::compile::{self, CompileError};
+use super::fallback::{LoadError, load_pieces};
 use super::{Card, failed};
+use crate::Architecture;
 use crate::device::DeviceError;
-use crate::ptx;
 
 /// Modules, and the kernels in them.
 pub(super) struct Kernels {
@@ -22,6 +24,22 @@ pub(super) struct Kernels {
     pub(super) bytes: usize,
     /// The most bytes of local memory that a thread of any of them has: of arrays, and of registers that are spilled.
     local: usize,
+    /// The architecture with what they use of it.
+    pub(super) architecture: Architecture,
+    /// The driver's reason against kernels with products by warp groups, where the card has these and the driver has refused them.
+    pub(super) refused: Option<String>,
+}
+
+/// The operation by which kernels could not be loaded, and the driver's error.
+struct Failure {
+    doing: String,
+    error: CompileError,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.error)
+    }
 }
 
 /// A kernel of a module that is loaded.
@@ -63,12 +81,16 @@ impl Kernels {
             by_name: BTreeMap::new(),
             bytes: 0,
             local: 0,
+            architecture: card.architecture,
+            refused: None,
         };
-        // One piece after the other, so that no more than one is held as text.
-        for piece in ptx(card.architecture) {
-            let piece = piece.map_err(|error| failed(&card.name, "load the kernels", error))?;
-            kernels.add(piece).map_err(|(doing, error)| failed(&card.name, &doing, error))?;
-        }
+        let loaded =
+            load_pieces(card.architecture, |piece| kernels.add(piece), |failure| failure.error.is_refusal());
+        let loaded = loaded.map_err(|error| match error {
+            LoadError::Text(error) => failed(&card.name, "load the kernels", error),
+            LoadError::Driver(Failure { doing, error }) => failed(&card.name, &doing, error),
+        })?;
+        (kernels.architecture, kernels.refused) = (loaded.architecture, loaded.refused);
         // What the driver allocates with a first stream stays allocated: it is no part of any device.
         drop(card.context.new_stream().map_err(|error| card.failed("make a stream", error))?);
         kernels.bytes = before.saturating_sub(card.memory()?.free);
@@ -79,9 +101,9 @@ impl Kernels {
     ///
     /// # Errors
     /// Returns an error with the operation that failed and the driver's message.
-    fn add(&mut self, piece: String) -> Result<(), (String, CompileError)> {
+    fn add(&mut self, piece: String) -> Result<(), Failure> {
         let invalid = DriverError(CUresult::CUDA_ERROR_INVALID_VALUE);
-        let compiling = |error: CompileError| ("compile the kernels".to_string(), error);
+        let compiling = |error: CompileError| Failure { doing: "compile the kernels".into(), error };
         let text = CString::new(piece).map_err(|_| compiling(invalid.into()))?;
         let module = compile::load(&text).map_err(compiling)?;
         self.modules.push(module);
@@ -89,7 +111,10 @@ impl Kernels {
         // Drivers that load lazily load a kernel when it is asked for ("CUDA C++ Programming Guide", lazy loading). All are asked for here, so that the
         // memory which they take is measured.
         for (name, parameters) in entries(piece) {
-            let finding = |error: DriverError| (format!("find the kernel {name}"), error.into());
+            let finding = |error: DriverError| Failure {
+                doing: format!("find the kernel {name}"),
+                error: error.into(),
+            };
             let parameters = parameters.ok_or_else(|| finding(invalid))?;
             let given = CString::new(name).map_err(|_| finding(invalid))?;
             // SAFETY: the module is loaded.
@@ -151,7 +176,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::Architecture;
+    use crate::ptx;
 
     #[test]
     fn kernels_are_found_in_the_ptx_with_the_bytes_that_they_take_and_their_names_differ() {

@@ -3,11 +3,13 @@
 
 mod arena;
 mod compile;
+mod fallback;
 mod gauges;
 mod kernels;
 #[cfg(unix)]
 mod lanes;
 mod recording;
+mod surroundings;
 
 use std::error::Error;
 use std::ffi::c_void;
@@ -24,24 +26,23 @@ use self::arena::DriverDevice;
 use self::gauges::{Gauges, place};
 use self::kernels::Kernels;
 use self::recording::Recording;
+use self::surroundings::{address_space, is_instance, unopened, visible};
 use crate::Architecture;
-use crate::architecture::Generation;
 use crate::device::{CardMemory, CudaVersion, DeviceError, DeviceSource, Opened, RecordingRoom, Sizes};
 
 /// The oldest driver with all that is called here: `cuGraphInstantiateWithFlags` came with CUDA 11.4. It is younger than the PTX, which
 /// drivers of CUDA 11.0 read.
 const OLDEST: CudaVersion = CudaVersion { major: 11, minor: 4 };
 
-/// The oldest driver that reads the PTX with products by warp groups.
-const OLDEST_FOR_GROUPS: CudaVersion = CudaVersion { major: 12, minor: 0 };
-
 /// A card that the driver has found.
 pub struct Driver {
     card: Arc<Card>,
-    architecture: Architecture,
     bytes: usize,
     /// The card's address on the PCI bus.
     place: String,
+    /// `true` if the system ends kernels that take long, since the card drives a display.
+    has_watchdog: bool,
+    multiprocessors: usize,
     /// None where they cannot be read.
     gauges: OnceLock<Option<Gauges>>,
 }
@@ -175,14 +176,14 @@ impl Driver {
         check_version(version, OLDEST)?;
         match result::init() {
             Err(DriverError(CUresult::CUDA_ERROR_NO_DEVICE)) => {
-                return Err(DeviceError::NoDevice { ordinal, found: 0 });
+                return Err(DeviceError::NoDevice { ordinal, found: 0, visible: visible() });
             }
-            started => started.map_err(|error| failed("start", error))?,
+            started => started.map_err(|error| unopened(error, address_space()))?,
         }
         let count = result::device::get_count().map_err(|error| failed("count GPUs", error))?;
         let found = usize::try_from(count).unwrap_or(0);
         if ordinal >= found {
-            return Err(DeviceError::NoDevice { ordinal, found });
+            return Err(DeviceError::NoDevice { ordinal, found, visible: visible() });
         }
         let open = || -> Result<_, DriverError> {
             let context = CudaContext::new(ordinal)?;
@@ -197,24 +198,35 @@ impl Driver {
             let domain = context.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID)?;
             let bus = context.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID)?;
             let device = context.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID)?;
+            let watchdog = context.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_KERNEL_EXEC_TIMEOUT)?;
+            let multiprocessors =
+                context.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
+            let limits = (watchdog != 0, multiprocessors.unsigned_abs() as usize);
             let (name, bytes) = (context.name()?, context.total_mem()?);
             let place = place([domain, bus, device].map(i32::unsigned_abs));
-            Ok((context, name, bytes, place, [major, minor].map(i32::unsigned_abs)))
+            Ok((context, name, bytes, place, limits, [major, minor].map(i32::unsigned_abs)))
         };
-        let (context, name, bytes, place, [major, minor]) =
-            open().map_err(|error| failed("open the GPU", error))?;
+        let (context, name, bytes, place, (has_watchdog, multiprocessors), [major, minor]) =
+            open().map_err(|error| unopened(error, address_space()))?;
         let architecture = Architecture::new(major, minor)?;
-        if architecture.generation() == Generation::Hopper {
-            check_version(version, OLDEST_FOR_GROUPS)?;
-        }
         let shared = Mutex::new(Shared { kernels: None, room: RecordingRoom::ALL });
         let card = Arc::new(Card { name, context, architecture, shared });
-        Ok(Driver { card, architecture, bytes, place, gauges: OnceLock::new() })
+        Ok(Driver { card, bytes, place, has_watchdog, multiprocessors, gauges: OnceLock::new() })
     }
 
     /// Returns the driver's name of the card.
     pub fn name(&self) -> &str {
         &self.card.name
+    }
+
+    /// Multiprocessors that this process may use: of a part of a card, those of the part.
+    pub fn multiprocessors(&self) -> usize {
+        self.multiprocessors
+    }
+
+    /// The driver's reason against the kernels with products by warp groups, where it has refused them.
+    pub fn refused_groups(&self) -> Option<String> {
+        self.card.lock().kernels.as_ref()?.refused.clone()
     }
 
     /// Bytes of its memory.
@@ -279,8 +291,15 @@ pub struct Footprint {
 }
 
 impl DeviceSource for Driver {
+    /// Loads the kernels: which of them the driver takes is part of the answer.
     fn architecture(&self) -> Architecture {
-        self.architecture
+        let kernels = self.card.kernels(&mut self.card.lock());
+        // An error is met again when a device is opened, which reports it.
+        kernels.map_or(self.card.architecture, |kernels| kernels.architecture)
+    }
+
+    fn has_watchdog(&self) -> bool {
+        self.has_watchdog
     }
 
     fn memory(&self) -> Result<CardMemory, DeviceError> {
@@ -288,7 +307,14 @@ impl DeviceSource for Driver {
     }
 
     fn state(&self) -> Option<DeviceState> {
-        self.gauges.get_or_init(|| Gauges::find(self.place.clone())).as_ref()?.read()
+        let read = self.gauges.get_or_init(|| Gauges::find(self.place.clone())).as_ref()?.read()?;
+        if !is_instance(&self.card.name) {
+            return Some(read);
+        }
+        // The library reports the whole card; of a part of it, the driver knows the memory, and nobody how busy it is.
+        let memory = self.card.memory().ok()?;
+        let [used, total] = [memory.total - memory.free.min(memory.total), memory.total].map(Bytes::from_len);
+        Some(DeviceState { used_bytes: Some(used), total_bytes: Some(total), busy_percent: None, ..read })
     }
 
     fn open(&self, sizes: Sizes) -> Result<Opened, DeviceError> {
@@ -316,9 +342,6 @@ mod tests {
             DeviceError::StaticProgram => Some(("linked statically", "`linux-gnu`")),
             DeviceError::NoDevice { found: 0, .. } => Some(("the driver has found 0", "nvidia-smi -L")),
             DeviceError::TooOld { .. } => Some(("the kernels need sm_70 (Volta, 2017)", "‹device=cpu›")),
-            DeviceError::TooOldDriver { needed: OLDEST_FOR_GROUPS, .. } => {
-                Some(("CUDA 12.0 is needed", "525 or later"))
-            }
             DeviceError::TooOldDriver { .. } => Some(("CUDA 11.4 is needed", "470 or later")),
             _ => None,
         }
@@ -343,9 +366,8 @@ mod tests {
         for number in [11040, 11080, 12000, 13010] {
             assert!(check_version(number, OLDEST).is_ok(), "{number}");
         }
-        assert!(check_version(12000, OLDEST_FOR_GROUPS).is_ok());
         let all = [(11030, "11.3"), (11010, "11.1"), (10020, "10.2"), (9000, "9.0")].map(|of| (of, OLDEST));
-        for ((number, found), needed) in all.into_iter().chain([((11080, "11.8"), OLDEST_FOR_GROUPS)]) {
+        for ((number, found), needed) in all {
             let error = check_version(number, needed).err().unwrap_or_else(|| panic!("{number} is taken"));
             assert!(error.to_string().contains(&format!("supports CUDA {found},")), "{error}");
             let (said, hint) = expected(&error).unwrap_or_else(|| panic!("{error}"));
