@@ -1,17 +1,20 @@
 //! The emulator of PTX as a device of the CUDA backend, with as much memory as a test gives its card.
 
+mod device;
+
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 
 use plimsoll_cuda::{
-    Architecture, Beside, CardMemory, CudaBackend, Device, DeviceError, DeviceSource, Launch, Opened,
-    Recorded, RecordedTask, RecordingRoom, Sizes, Work, ptx,
+    Architecture, CardMemory, CudaBackend, DeviceError, DeviceSource, Launch, Opened, RecordingRoom, Sizes,
+    ptx,
 };
 use plimsoll_memory::Bytes;
 use plimsoll_plan::{DeviceMemory, DeviceState, DriverUse};
-use plimsoll_ptx::{Counts, Launch as Emulated, Memory, Module, Order};
+use plimsoll_ptx::{Counts, Module};
+
+use self::device::EmulatedDevice;
 
 /// In which order blocks, and warps of a block, are run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,11 +104,23 @@ struct HeldNow {
     has_launched: bool,
     replays: usize,
     downloaded: usize,
+    /// Copies of inputs that were made while work of an earlier run was still to be done.
+    overlapped: usize,
+    /// Results that were waited for while work of a later run was already launched.
+    outpaced: usize,
 }
 
 impl Held {
     fn new(room: RecordingRoom) -> Held {
-        Held(Arc::new(Mutex::new(HeldNow { bytes: 0, room, has_launched: false, replays: 0, downloaded: 0 })))
+        Held(Arc::new(Mutex::new(HeldNow {
+            bytes: 0,
+            room,
+            has_launched: false,
+            replays: 0,
+            downloaded: 0,
+            overlapped: 0,
+            outpaced: 0,
+        })))
     }
 
     fn lock(&self) -> MutexGuard<'_, HeldNow> {
@@ -121,6 +136,16 @@ impl Done {
     /// Returns the number of replays of its recordings.
     pub fn replays(&self) -> usize {
         self.0.lock().replays
+    }
+
+    /// Returns the number of copies of inputs that were made while work of an earlier run was still to be done.
+    pub fn overlapped_copies(&self) -> usize {
+        self.0.lock().overlapped
+    }
+
+    /// Returns the number of results that were waited for while work of a later run was already launched.
+    pub fn outpaced_results(&self) -> usize {
+        self.0.lock().outpaced
     }
 
     /// Bytes that were copied from it.
@@ -287,29 +312,12 @@ impl DeviceSource for Emulator {
     }
 
     fn open(&self, sizes: Sizes) -> Result<Opened, DeviceError> {
-        let Sizes { bytes, staging, marks } = sizes;
-        let taken = bytes.next_multiple_of(PIECE);
+        let taken = sizes.bytes.next_multiple_of(PIECE) + sizes.ahead.next_multiple_of(PIECE);
         let mut held = self.held.lock();
         // Nothing is held before the first device is opened, and the kernels from then on.
         held.bytes = taken + held.bytes.max(KERNELS.0 as usize);
         drop(held);
-        let device = Box::new(EmulatedDevice {
-            memory: Memory::new(bytes),
-            arena: bytes,
-            beside: 0,
-            staging: vec![0; staging],
-            architecture: self.architecture,
-            blocks: self.blocks,
-            kernels: self.kernels.clone(),
-            altered: self.altered,
-            tally: self.tally.clone(),
-            samples: self.samples.clone(),
-            launches: 0,
-            marks: vec![Instant::now(); marks],
-            recordings: Vec::new(),
-            taken,
-            held: self.held.clone(),
-        });
+        let device = Box::new(EmulatedDevice::new(self, sizes, taken));
         Ok(Opened { device, taken })
     }
 }
@@ -327,194 +335,4 @@ fn add(all: &mut Counts, of: &Counts) {
     all.shared_bytes_stored += of.shared_bytes_stored;
     all.local_bytes += of.local_bytes;
     all.instructions += of.instructions;
-}
-
-struct EmulatedDevice {
-    memory: Memory,
-    /// Bytes of it that are its own.
-    arena: usize,
-    /// Bytes of its card that it holds for what is beside them.
-    beside: usize,
-    staging: Vec<u8>,
-    architecture: Architecture,
-    blocks: Blocks,
-    kernels: Arc<Kernels>,
-    altered: fn(&mut Altered),
-    tally: Tally,
-    samples: Option<Samples>,
-    launches: u64,
-    marks: Vec<Instant>,
-    recordings: Vec<Vec<Step>>,
-    /// Bytes that it holds of its card.
-    taken: usize,
-    held: Held,
-}
-
-impl Drop for EmulatedDevice {
-    fn drop(&mut self) {
-        let mut held = self.held.lock();
-        held.bytes -= self.taken;
-        self.recordings.iter().for_each(|steps| held.room.give_back(launches(steps)));
-    }
-}
-
-/// A step of what was recorded.
-enum Step {
-    Launch(Launch),
-    Poison(Range<u64>),
-}
-
-fn launches(steps: &[Step]) -> usize {
-    steps.iter().filter(|step| matches!(step, Step::Launch(_))).count()
-}
-
-impl EmulatedDevice {
-    /// The places of addresses in its memory, behind which the memory allocated beside it begins.
-    fn offsets(&self, range: Range<u64>) -> Result<Range<usize>, DeviceError> {
-        let offset = |address: u64| address.wrapping_sub(self.memory.base()) as usize;
-        let (start, end, arena) = (offset(range.start), offset(range.end), self.memory.len());
-        if start <= end && end <= arena {
-            Ok(start..end)
-        } else {
-            Err(DeviceError::Outside { start, end, arena })
-        }
-    }
-}
-
-impl Device for EmulatedDevice {
-    fn base(&self) -> u64 {
-        self.memory.base()
-    }
-
-    fn beside(&mut self, bytes: usize) -> Result<Beside, DeviceError> {
-        let begins = self.arena.next_multiple_of(256);
-        self.memory.resize(self.arena);
-        let taken = bytes.next_multiple_of(PIECE);
-        let mut held = self.held.lock();
-        held.bytes = held.bytes - self.beside + taken;
-        self.taken = self.taken - self.beside + taken;
-        self.beside = taken;
-        if bytes > 0 {
-            self.memory.resize(begins + bytes);
-        }
-        Ok(Beside { address: self.memory.base() + begins as u64, taken })
-    }
-
-    fn staging(&mut self) -> Result<&mut [u8], DeviceError> {
-        Ok(&mut self.staging)
-    }
-
-    fn upload(&mut self, to: u64, bytes: usize) -> Result<(), DeviceError> {
-        let range = self.offsets(to..to + bytes as u64)?;
-        self.memory.write(range.start, &self.staging[..bytes]);
-        Ok(())
-    }
-
-    fn download(&mut self, from: u64, bytes: usize) -> Result<(), DeviceError> {
-        let range = self.offsets(from..from + bytes as u64)?;
-        self.memory.read(range.start, &mut self.staging[..bytes]);
-        self.held.lock().downloaded += bytes;
-        Ok(())
-    }
-
-    fn clear(&mut self, range: Range<u64>) -> Result<(), DeviceError> {
-        let range = self.offsets(range)?;
-        self.memory.write(range.start, &vec![0; range.len()]);
-        Ok(())
-    }
-
-    fn poison(&mut self, range: Range<u64>) -> Result<(), DeviceError> {
-        let range = self.offsets(range)?;
-        self.memory.write(range.start, &vec![0xff; range.len()]);
-        self.memory.forget(range);
-        Ok(())
-    }
-
-    fn launch(&mut self, launch: &Launch) -> Result<(), DeviceError> {
-        self.launches += 1;
-        let order = match self.blocks {
-            Blocks::Ascending => Order::Ascending,
-            Blocks::Shuffled(seed) => Order::Shuffled(seed.wrapping_add(self.launches)),
-        };
-        let (warps, loops) = (launch.effort().warps, launch.effort().loops);
-        let mut launch = Altered::from(launch);
-        (self.altered)(&mut launch);
-        let emulated = Emulated {
-            kernel: &launch.kernel,
-            grid: launch.grid,
-            block: launch.block,
-            shared_bytes: 0,
-            parameters: &launch.parameters,
-            reads: &launch.reads,
-            writes: &launch.writes,
-        };
-        let failed = |source: Box<dyn std::error::Error + Send + Sync>| DeviceError::Failed {
-            device: format!("the emulator of {}", self.architecture),
-            doing: format!("run {}", launch.kernel),
-            source,
-        };
-        let module = self.kernels.module(&launch.kernel);
-        let module = module.ok_or_else(|| failed("there is no kernel of this name for it".into()))?;
-        match module.launch(&mut self.memory, &emulated, order) {
-            Ok(counts) => {
-                let mut tally = self.tally.lock().unwrap();
-                add(tally.entry(launch.kernel.clone()).or_default(), &counts);
-                drop(tally);
-                if let Some(samples) = &self.samples {
-                    let kernel = launch.kernel.clone();
-                    samples.lock().unwrap().push(Sample { kernel, warps, loops: loops.into(), counts });
-                }
-                Ok(())
-            }
-            Err(fault) => Err(failed(Box::new(fault))),
-        }
-    }
-
-    fn measured(&mut self, work: &mut Work<'_>) -> Result<usize, DeviceError> {
-        let mut held = self.held.lock();
-        // With the first kernel that is launched on a card.
-        let taken = if std::mem::replace(&mut held.has_launched, true) { 0 } else { LOCAL.0 as usize };
-        held.bytes += taken;
-        drop(held);
-        work(self)?;
-        Ok(taken)
-    }
-
-    fn record(&mut self, work: &[RecordedTask<'_>]) -> Result<Option<Recorded>, DeviceError> {
-        let step = |task: &RecordedTask<'_>| match task {
-            RecordedTask::Launch(launch) => Step::Launch((*launch).clone()),
-            RecordedTask::Poison(range) => Step::Poison(range.clone()),
-        };
-        let steps: Vec<Step> = work.iter().map(step).collect();
-        let count = launches(&steps);
-        let mut held = self.held.lock();
-        if !held.room.take(count) {
-            return Ok(None);
-        }
-        let taken = (count * RECORDED_LAUNCH).next_multiple_of(PIECE);
-        held.bytes += taken;
-        self.taken += taken;
-        self.recordings.push(steps);
-        Ok(Some(Recorded { number: self.recordings.len() - 1, taken }))
-    }
-
-    fn replay(&mut self, number: usize) -> Result<(), DeviceError> {
-        self.held.lock().replays += 1;
-        let steps = std::mem::take(&mut self.recordings[number]);
-        let replayed = steps.iter().try_for_each(|step| match step {
-            Step::Launch(launch) => self.launch(launch),
-            Step::Poison(range) => self.poison(range.clone()),
-        });
-        self.recordings[number] = steps;
-        replayed
-    }
-
-    fn mark(&mut self, mark: usize) -> Result<(), DeviceError> {
-        self.marks[mark] = Instant::now();
-        Ok(())
-    }
-
-    fn since_last(&mut self, mark: usize) -> Result<Duration, DeviceError> {
-        Ok(self.marks[mark] - self.marks[mark - 1])
-    }
 }

@@ -217,15 +217,18 @@ fn a_run_can_be_planned_for_a_card_that_is_not_there() {
     let share = high["recompute_flops_fraction"].as_f64().unwrap();
     assert!(share < 0.01, "{share}");
     let driver = |part: &str| high["device"]["driver"][part].as_u64().unwrap();
-    let beside = driver("context") + driver("recordings");
+    // The inputs of the next step wait beside the arena.
+    assert!(device(&high, "ahead_bytes") > 0, "{high}");
+    let beside = driver("context") + driver("recordings") + device(&high, "ahead_bytes");
     assert_eq!(device(&high, "total_bytes"), number(&high, "arena_bytes") + beside);
     assert!(device(&high, "minimum_vram_bytes") < device(&high, "total_bytes"));
     // The arena is no part of this process's limit; what is copied through, and the driver, are.
     let parts = number(&high, "total_bytes") - number(&high, "cache_bytes");
     assert_eq!(parts, number(&high, "minimum_ram_bytes"));
     assert!(parts > device(&high, "staging_bytes") + high["device"]["driver"]["host"].as_u64().unwrap());
-    // Between the least and what holding everything takes.
-    let limit = (device(&high, "minimum_vram_bytes") + device(&high, "total_bytes")) / 2;
+    // Between the least and what holding everything of a step takes.
+    let whole = device(&high, "total_bytes") - device(&high, "ahead_bytes");
+    let limit = (device(&high, "minimum_vram_bytes") + whole) / 2;
     let low = run_json(&args(limit.to_string().leak()));
     assert!(low["recompute_flops_fraction"].as_f64().unwrap() > 0.0, "{low}");
     assert!(device(&low, "total_bytes") <= limit);

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use plimsoll_graph::{Cost, DType, Program, TensorId};
 use plimsoll_memory::Reservation;
 use plimsoll_plan::{
-    Backend, DeviceMemory, DeviceState, Engine, EngineError, LoweredNode, LoweredProgram,
+    Backend, DeviceMemory, DeviceState, Engine, EngineError, EngineMemory, LoweredNode, LoweredProgram,
     PlanError, PlaneSums, Rates, Unsupported, VerifiedPlan, agree,
 };
 
 use crate::architecture::Architecture;
 use crate::counts::counted;
 use crate::device::{CardMemory, DeviceError, DeviceSource, Opened, Sizes};
-use crate::engine::CudaEngine;
+use crate::engine::{CudaEngine, Memory};
 use crate::fuse::{FusedNode, context, fuse};
 use crate::layout;
 use crate::lower::{ALIGNMENT, Context, Work};
@@ -200,17 +200,23 @@ impl Backend for CudaBackend {
     /// The reservation is one of the device's memory.
     fn engine(&self, plan: VerifiedPlan, arena: Reservation) -> Result<Box<dyn Engine>, EngineError> {
         plan.expect_for(self)?;
-        Ok(Box::new(CudaEngine::new(self.source.clone(), plan, arena, None, self.poison)?))
+        Ok(Box::new(CudaEngine::new(
+            self.source.clone(),
+            plan,
+            Memory { arena, staging: None, ahead: None },
+            self.poison,
+        )?))
     }
 
     fn staged_engine(
         &self,
         plan: VerifiedPlan,
-        arena: Reservation,
-        staging: Reservation,
+        memory: EngineMemory,
     ) -> Result<Box<dyn Engine>, EngineError> {
         plan.expect_for(self)?;
-        Ok(Box::new(CudaEngine::new(self.source.clone(), plan, arena, Some(staging), self.poison)?))
+        let EngineMemory { arena, staging, ahead } = memory;
+        let memory = Memory { arena, staging: Some(staging), ahead };
+        Ok(Box::new(CudaEngine::new(self.source.clone(), plan, memory, self.poison)?))
     }
 
     fn device_memory(&self) -> Option<&DeviceMemory> {

@@ -243,6 +243,31 @@ pub trait Device: Send {
     /// Returns an error if there is no such number, or the device fails.
     fn mark(&mut self, mark: usize) -> Result<(), DeviceError>;
 
+    /// Begins to copy the first bytes of the staging memory to an offset of the memory for values that are copied ahead. The copy does not wait for
+    /// what was launched, except for what takes values from there.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Device::upload`].
+    fn upload_ahead(&mut self, to: usize, bytes: usize) -> Result<(), DeviceError>;
+
+    /// Copies values that were copied ahead to their place, in the order of launches.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Device::upload`].
+    fn take_ahead(&mut self, from: usize, to: u64, bytes: usize) -> Result<(), DeviceError>;
+
+    /// Copies some ranges one behind the other to memory of this process, in the order of launches, and keeps them under a number below [`KEPT`].
+    ///
+    /// # Errors
+    /// Returns an error if they are more than [`KEPT_BYTES`], or the device fails.
+    fn keep(&mut self, number: usize, ranges: &[Range<u64>]) -> Result<(), DeviceError>;
+
+    /// Waits for what is kept under a number, and for nothing that was launched later.
+    ///
+    /// # Errors
+    /// Returns an error if there is no such number, or a launch has failed.
+    fn kept(&mut self, number: usize) -> Result<&[u8], DeviceError>;
+
     /// Waits for a mark; the time between the mark before it and this one.
     ///
     /// # Errors
@@ -282,7 +307,15 @@ pub struct Sizes {
     pub staging: usize,
     /// The number of marks that it can record.
     pub marks: usize,
+    /// Bytes of its memory for values that are copied ahead; 0 for none.
+    pub ahead: usize,
 }
+
+/// Results that are kept at a time, each of them until it was read.
+pub const KEPT: usize = 2;
+
+/// Bytes of results that are kept together: of loss, norm and all parts of a loss. They take their place from the staging memory.
+pub const KEPT_BYTES: usize = 4096;
 
 /// A device that was opened.
 pub struct Opened {

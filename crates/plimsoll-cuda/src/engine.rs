@@ -3,19 +3,19 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use half::{bf16, f16};
 use plimsoll_graph::{DType, TensorId, TensorInfo};
 use plimsoll_memory::{Bytes, MapError, Reservation};
 use plimsoll_plan::{
-    Block, DeviceState, Engine, EngineError, HostSlice, HostSliceMut, ProgramId, SumsPlanes, Timings,
-    VerifiedPlan,
+    Block, DeviceState, Engine, EngineError, HostSlice, HostSliceMut, ProgramId, RunsAhead, SumsPlanes,
+    Timings, VerifiedPlan,
 };
 
 use crate::Architecture;
+use crate::ahead::Ahead;
 use crate::architecture::is_worth_recording;
+use crate::copies::{read_values, write_values};
 use crate::device::{Device, DeviceError, DeviceSource, Launch, Opened, Recorded, RecordedTask, Sizes};
 use crate::fuse::fuse;
-use crate::layout::{Run, runs, stored_span};
 use crate::lower::{Context, Operand};
 use crate::plane_sums::OpenSums;
 
@@ -26,25 +26,35 @@ pub(crate) struct CudaEngine {
     pub(crate) architecture: Architecture,
     /// Used by one thread at a time.
     pub(crate) device: Mutex<Box<dyn Device>>,
-    programs: Vec<BoundProgram>,
-    timings: Timings,
-    poison: bool,
+    pub(crate) programs: Vec<BoundProgram>,
+    pub(crate) timings: Timings,
+    pub(crate) poison: bool,
     used: usize,
     /// The decrease of the device's free memory by the arena and the recordings alone.
     taken: Bytes,
     /// Sums beside the arena.
     pub(crate) sums: Option<OpenSums>,
-    /// The reservation of device memory.
-    _arena: Reservation,
-    /// The reservation of memory of this process.
-    _staging: Option<Reservation>,
+    /// The inputs of the next run, and the runs that are under way; none if every run is waited for.
+    pub(crate) ahead: Option<Ahead>,
+    /// The reservations of memory of the device and of this process.
+    _memory: Memory,
+}
+
+/// The reservations of an engine.
+pub(crate) struct Memory {
+    /// Device memory.
+    pub(crate) arena: Reservation,
+    /// Memory of this process.
+    pub(crate) staging: Option<Reservation>,
+    /// Device memory for the inputs of the next run.
+    pub(crate) ahead: Option<Reservation>,
 }
 
 /// A program of a plan, bound to its places.
-struct BoundProgram {
+pub(crate) struct BoundProgram {
     nodes: Vec<BoundNode>,
     /// The number of its runs.
-    runs: u64,
+    pub(crate) runs: u64,
     recording: Recording,
 }
 
@@ -63,15 +73,26 @@ enum Recording {
 const MEASURED: (u64, u64) = (2, 16);
 
 impl BoundProgram {
+    /// Returns `true` if each node of the next run is to be measured where a program is recorded, or not waited for.
+    pub(crate) fn is_measured(&self) -> bool {
+        let (first, every) = MEASURED;
+        self.runs < first || self.runs.is_multiple_of(every)
+    }
+
     /// Returns the recording that the next run replays; none if its launches are issued one by one.
     fn replayed(&self) -> Option<usize> {
-        let (first, every) = MEASURED;
         match self.recording {
-            Recording::Recorded(number) if self.runs >= first && !self.runs.is_multiple_of(every) => {
-                Some(number)
-            }
+            Recording::Recorded(number) if !self.is_measured() => Some(number),
             _ => None,
         }
+    }
+
+    /// Begins a run without marks, and without waiting for it.
+    pub(crate) fn begin(&self, device: &mut dyn Device, is_poisoned: bool) -> Result<(), DeviceError> {
+        if let Some(recording) = self.replayed() {
+            return device.replay(recording);
+        }
+        self.nodes.iter().try_for_each(|node| node.launch(device, is_poisoned))
     }
 
     /// The end of the highest place that is given to any of its nodes.
@@ -88,13 +109,8 @@ impl BoundProgram {
     ) -> Result<(), DeviceError> {
         device.mark(nodes.start)?;
         for (at, node) in nodes.clone().zip(&self.nodes[nodes]) {
-            for launch in &node.launches {
-                device.launch(launch)?;
-            }
+            node.launch(device, is_poisoned)?;
             device.mark(at + 1)?;
-            for dead in node.dead.iter().filter(|_| is_poisoned) {
-                device.poison(dead.clone())?;
-            }
         }
         Ok(())
     }
@@ -119,28 +135,33 @@ struct BoundNode {
     end: usize,
 }
 
+impl BoundNode {
+    fn launch(&self, device: &mut dyn Device, is_poisoned: bool) -> Result<(), DeviceError> {
+        self.launches.iter().try_for_each(|launch| device.launch(launch))?;
+        self.dead.iter().filter(|_| is_poisoned).try_for_each(|dead| device.poison(dead.clone()))
+    }
+}
+
 /// Bytes that are copied at once where nothing was reserved for it: they are brought into the layout, or out of it, on their way.
 const STAGE: usize = 1 << 16;
 
 impl CudaEngine {
-    /// Allocates the arena on a device, inside a reservation, zeroed, and what is copied through inside another; binds all launches.
+    /// Allocates the arena on a device, inside a reservation, zeroed, and what is copied through and ahead inside others; binds all launches.
     pub(crate) fn new(
         source: Arc<dyn DeviceSource>,
         plan: VerifiedPlan,
-        arena: Reservation,
-        staging: Option<Reservation>,
+        memory: Memory,
         poison: bool,
     ) -> Result<CudaEngine, EngineError> {
-        arena.check_covers(Bytes::from_len(plan.arena_bytes)).map_err(MapError::from)?;
+        memory.arena.check_covers(Bytes::from_len(plan.arena_bytes)).map_err(MapError::from)?;
         // One before the first node of a program, and one after each.
         let most = plan.schedules.iter().map(|schedule| schedule.launches.len()).max();
-        let staged = match &staging {
-            Some(staging) => usize::try_from(staging.bytes().0)
-                .map_err(|_| EngineError::Internal(format!("{} cannot be staged", staging.bytes())))?,
-            None => STAGE,
+        let bytes = |reserved: &Option<Reservation>| {
+            let bytes = reserved.as_ref().map_or(Bytes::ZERO, Reservation::bytes);
+            usize::try_from(bytes.0).map_err(|_| EngineError::Internal(format!("{bytes} cannot be copied")))
         };
-        let sizes =
-            Sizes { bytes: plan.arena_bytes, staging: staged.max(STAGE), marks: 1 + most.unwrap_or(0) };
+        let (staging, ahead) = (bytes(&memory.staging)?.max(STAGE), bytes(&memory.ahead)?);
+        let sizes = Sizes { bytes: plan.arena_bytes, staging, marks: 1 + most.unwrap_or(0), ahead };
         let Opened { mut device, taken } = source.open(sizes)?;
         let persistent = plan.persistent_bytes();
         let base = device.base();
@@ -172,8 +193,8 @@ impl CudaEngine {
             used: 0,
             taken: Bytes::from_len(taken),
             sums: None,
-            _arena: arena,
-            _staging: staging,
+            ahead: (ahead > 0).then(Ahead::default),
+            _memory: memory,
         })
     }
 
@@ -245,133 +266,6 @@ fn addresses(base: u64, block: Block) -> Range<u64> {
     base + block.offset as u64..base + block.end() as u64
 }
 
-/// A number as it is stored.
-trait Stored<const BYTES: usize>: Copy {
-    type Host: Copy;
-    fn to_bytes(host: Self::Host) -> [u8; BYTES];
-    fn from_stored(bytes: [u8; BYTES]) -> Self::Host;
-}
-
-macro_rules! stored {
-    ($($name:ident $bytes:literal $host:ty: $to:expr, $of:expr;)+) => {$(
-        #[derive(Clone, Copy)]
-        struct $name;
-
-        impl Stored<$bytes> for $name {
-            type Host = $host;
-
-            fn to_bytes(host: $host) -> [u8; $bytes] {
-                $to(host)
-            }
-
-            fn from_stored(bytes: [u8; $bytes]) -> $host {
-                $of(bytes)
-            }
-        }
-    )+};
-}
-
-stored! {
-    StoredU8 1 u8: |x: u8| [x], |[x]: [u8; 1]| x;
-    StoredBf16 2 f32: |x| bf16::from_f32(x).to_le_bytes(), |bytes| bf16::from_le_bytes(bytes).to_f32();
-    StoredF16 2 f32: |x| f16::from_f32(x).to_le_bytes(), |bytes| f16::from_le_bytes(bytes).to_f32();
-    StoredF32 4 f32: f32::to_le_bytes, f32::from_le_bytes;
-    StoredF64 8 f64: f64::to_le_bytes, f64::from_le_bytes;
-}
-
-/// Pieces of a stretch of a tensor's elements as they are stored, as many at a time as there is room for.
-fn pieces(stored: Range<usize>, most: usize) -> impl Iterator<Item = Range<usize>> {
-    let end = stored.end;
-    stored.step_by(most.max(1)).map(move |start| start..end.min(start.saturating_add(most)))
-}
-
-/// Copies values to the address where a tensor begins, in its layout. The last copy may go on after the call.
-fn upload<const BYTES: usize, S: Stored<BYTES>>(
-    device: &mut dyn Device,
-    info: &TensorInfo,
-    address: u64,
-    values: &[S::Host],
-    _as: S,
-) -> Result<(), EngineError> {
-    let most = device.staging()?.len() / BYTES;
-    for piece in pieces(0..info.shape.count(), most) {
-        let mut stage = device.staging()?.as_chunks_mut::<BYTES>().0.iter_mut();
-        for Run { place, stride, count } in runs(info, piece.clone()) {
-            let from = values.get(place..).ok_or_else(|| EngineError::missing("a value"))?;
-            let from = from.iter().step_by(stride);
-            let mut copied = 0;
-            for (to, value) in stage.by_ref().take(count).zip(from) {
-                *to = S::to_bytes(*value);
-                copied += 1;
-            }
-            if copied < count {
-                return Err(EngineError::missing("a value"));
-            }
-        }
-        device.upload(address + (piece.start * BYTES) as u64, piece.len() * BYTES)?;
-    }
-    Ok(())
-}
-
-/// Copies values to some elements of the tensor that begins at an address, from `first` on in the logical order. If these are not all, elements that are
-/// stored between them are copied from the device and back.
-fn replace<const BYTES: usize, S: Stored<BYTES>>(
-    device: &mut dyn Device,
-    info: &TensorInfo,
-    address: u64,
-    first: usize,
-    values: &[S::Host],
-    stored_as: S,
-) -> Result<(), EngineError> {
-    if values.len() == info.shape.count() {
-        return upload(device, info, address, values, stored_as);
-    }
-    let most = device.staging()?.len() / BYTES;
-    for piece in pieces(stored_span(info, first, values.len()), most) {
-        let (start, bytes) = (address + (piece.start * BYTES) as u64, piece.len() * BYTES);
-        device.download(start, bytes)?;
-        let mut stage = device.staging()?.as_chunks_mut::<BYTES>().0.iter_mut();
-        for Run { place, stride, count } in runs(info, piece) {
-            let places = (place..).step_by(stride).take(count);
-            // The places end first: a stored value that is to be replaced would be lost.
-            for (place, stored) in places.zip(stage.by_ref()) {
-                if let Some(value) = place.checked_sub(first).and_then(|place| values.get(place)) {
-                    *stored = S::to_bytes(*value);
-                }
-            }
-        }
-        device.upload(start, bytes)?;
-    }
-    Ok(())
-}
-
-/// Copies values from the start of a tensor, out of its layout: those from `first` on in the logical order. Values that
-/// are stored between them are copied too, and skipped; those before and after them are not copied.
-fn download<const BYTES: usize, S: Stored<BYTES>>(
-    device: &mut dyn Device,
-    info: &TensorInfo,
-    address: u64,
-    first: usize,
-    values: &mut [S::Host],
-    _as: S,
-) -> Result<(), EngineError> {
-    let most = device.staging()?.len() / BYTES;
-    for piece in pieces(stored_span(info, first, values.len()), most) {
-        device.download(address + (piece.start * BYTES) as u64, piece.len() * BYTES)?;
-        let mut stage = device.staging()?.as_chunks::<BYTES>().0.iter();
-        for Run { place, stride, count } in runs(info, piece) {
-            let places = (place..).step_by(stride).take(count);
-            // The places end first: a stored value that was asked for and not used would be lost.
-            for (place, stored) in places.zip(stage.by_ref()) {
-                if let Some(value) = place.checked_sub(first).and_then(|place| values.get_mut(place)) {
-                    *value = S::from_stored(*stored);
-                }
-            }
-        }
-    }
-    Ok(())
-}
-
 impl Engine for CudaEngine {
     fn plan(&self) -> &VerifiedPlan {
         &self.plan
@@ -390,17 +284,7 @@ impl Engine for CudaEngine {
         let (info, place) = self.plan.stored(program, tensor)?;
         let device = &mut **self.device.get_mut().unwrap_or_else(PoisonError::into_inner);
         let to = device.base() + place.offset as u64;
-        match values {
-            HostSlice::U8(values) => replace(device, info, to, first, values, StoredU8),
-            HostSlice::F64(values) => replace(device, info, to, first, values, StoredF64),
-            HostSlice::F32(values) if info.dtype == DType::Bf16 => {
-                replace(device, info, to, first, values, StoredBf16)
-            }
-            HostSlice::F32(values) if info.dtype == DType::F16 => {
-                replace(device, info, to, first, values, StoredF16)
-            }
-            HostSlice::F32(values) => replace(device, info, to, first, values, StoredF32),
-        }
+        write_values(device, info, to, first, values)
     }
 
     fn clear(&mut self, program: ProgramId, tensor: TensorId) -> Result<(), EngineError> {
@@ -422,17 +306,7 @@ impl Engine for CudaEngine {
         let (info, offset) = self.tensor(program, tensor, first, count, dtype)?;
         let device = &mut **self.device.lock().unwrap_or_else(PoisonError::into_inner);
         let from = device.base() + offset as u64;
-        match values {
-            HostSliceMut::U8(values) => download(device, info, from, first, values, StoredU8),
-            HostSliceMut::F64(values) => download(device, info, from, first, values, StoredF64),
-            HostSliceMut::F32(values) if info.dtype == DType::Bf16 => {
-                download(device, info, from, first, values, StoredBf16)
-            }
-            HostSliceMut::F32(values) if info.dtype == DType::F16 => {
-                download(device, info, from, first, values, StoredF16)
-            }
-            HostSliceMut::F32(values) => download(device, info, from, first, values, StoredF32),
-        }
+        read_values(device, info, from, first, values)
     }
 
     fn run(&mut self, program: ProgramId) -> Result<(), EngineError> {
@@ -492,6 +366,10 @@ impl Engine for CudaEngine {
 
     fn sums_planes(&mut self) -> Option<&mut dyn SumsPlanes> {
         Some(self)
+    }
+
+    fn runs_ahead(&mut self) -> Option<&mut dyn RunsAhead> {
+        self.ahead.is_some().then_some(self)
     }
 
     fn used_bytes(&self) -> usize {

@@ -10,8 +10,10 @@
 //! one run of a program to the next (images, rates, the scale of a loss, the counters of dropout) are tensors in the arena and no
 //! parameters of launches, so that all launches of a program can be recorded and replayed as one.
 
+mod ahead;
 mod architecture;
 mod backend;
+mod copies;
 mod counts;
 mod device;
 mod driver;
@@ -28,8 +30,8 @@ mod predict;
 pub use architecture::Architecture;
 pub use backend::CudaBackend;
 pub use device::{
-    Beside, CardMemory, CudaVersion, Device, DeviceError, DeviceSource, Effort, Launch, Nowhere, Opened,
-    Recorded, RecordedTask, RecordingRoom, Sizes, Work,
+    Beside, CardMemory, CudaVersion, Device, DeviceError, DeviceSource, Effort, KEPT, KEPT_BYTES, Launch,
+    Nowhere, Opened, Recorded, RecordedTask, RecordingRoom, Sizes, Work,
 };
 pub use driver::{Driver, Footprint};
 pub use pieces::ptx;

@@ -9,7 +9,8 @@ use plimsoll_memory::Reservation;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Bf16Products, DeviceMemory, Engine, EngineError, LoweredProgram, PlanError, PlaneSums, VerifiedPlan,
+    Bf16Products, DeviceMemory, Engine, EngineError, EngineMemory, LoweredProgram, PlanError, PlaneSums,
+    VerifiedPlan,
 };
 
 /// The rates of a device, per second.
@@ -84,18 +85,17 @@ pub trait Backend: Any + Send + Sync {
         None
     }
 
-    /// The same where an arena is copied to and from through `staging`, memory of this process: of a backend with
-    /// [memory of its own](Backend::device_memory). [`open_engine`](crate::open_engine) reserves both.
+    /// The same with all memory of an engine: of a backend with [memory of its own](Backend::device_memory).
+    /// [`open_engine`](crate::open_engine) reserves it.
     ///
     /// # Errors
     /// Returns the errors of [`Backend::engine`].
     fn staged_engine(
         &self,
         plan: VerifiedPlan,
-        arena: Reservation,
-        _staging: Reservation,
+        memory: EngineMemory,
     ) -> Result<Box<dyn Engine>, EngineError> {
-        self.engine(plan, arena)
+        self.engine(plan, memory.arena)
     }
 
     /// The same backend for one of several engines at once, each with an equal part of the device's memory; none where arenas lie in

@@ -111,6 +111,14 @@ impl DeviceMemory {
         self.driver.device_bytes() + DeviceMemory::arena_bytes(arena)
     }
 
+    /// The device memory for the next inputs beside an arena of `arena` bytes, in whole pieces; none if the limit has no room for it, or there is
+    /// nothing to copy ahead.
+    pub fn ahead(&self, arena: usize, inputs: usize) -> Option<Bytes> {
+        let bytes = DeviceMemory::arena_bytes(inputs);
+        let room = Bytes::from_len(self.room()) - DeviceMemory::arena_bytes(arena);
+        Some(bytes).filter(|bytes| *bytes > Bytes::ZERO && *bytes <= room)
+    }
+
     /// Reserves memory of the device.
     ///
     /// # Errors
@@ -146,6 +154,17 @@ pub fn engine_bytes(backend: &dyn Backend, plan: &Plan) -> Bytes {
     }
 }
 
+/// The reservations of an engine whose arena is memory of a device.
+#[derive(Debug)]
+pub struct EngineMemory {
+    /// The arena, memory of the device.
+    pub arena: Reservation,
+    /// The buffer for transfers, memory of this process.
+    pub staging: Reservation,
+    /// Memory of the device for the inputs of the next run; `None` if every run is waited for.
+    pub ahead: Option<Reservation>,
+}
+
 /// An engine of a plan, all of whose memory is reserved: from the limit of the backend's device, and from the `host`'s.
 ///
 /// # Errors
@@ -155,6 +174,19 @@ pub fn open_engine(
     plan: VerifiedPlan,
     host: &Budget,
 ) -> Result<Box<dyn Engine>, EngineError> {
+    open_engine_ahead(backend, plan, host, Bytes::ZERO)
+}
+
+/// The same with memory of the device for the inputs of the next run, as [`DeviceMemory::ahead`] computes it; 0 for none.
+///
+/// # Errors
+/// Returns the errors of [`open_engine`].
+pub fn open_engine_ahead(
+    backend: &dyn Backend,
+    plan: VerifiedPlan,
+    host: &Budget,
+    ahead: Bytes,
+) -> Result<Box<dyn Engine>, EngineError> {
     let of_host = |holder| host.reserve(holder, engine_bytes(backend, &plan)).map_err(MapError::from);
     let Some(device) = backend.device_memory() else {
         let arena = of_host("arena")?;
@@ -163,7 +195,9 @@ pub fn open_engine(
     let staging = of_host("staging")?;
     let arena = DeviceMemory::arena_bytes(plan.arena_bytes);
     let arena = device.reserve("arena", arena)?;
-    backend.staged_engine(plan, arena, staging)
+    let is_ahead = ahead > Bytes::ZERO;
+    let ahead = is_ahead.then(|| device.reserve("next batch", ahead)).transpose()?;
+    backend.staged_engine(plan, EngineMemory { arena, staging, ahead })
 }
 
 #[cfg(test)]
@@ -185,6 +219,10 @@ mod tests {
         let ranked =
             DeviceMemory::new(Bytes::mib(511), DriverUse { ranks: Bytes::mib(11), ..driver }).unwrap();
         assert_eq!((ranked.room(), ranked.needed(1)), (400 << 20, Bytes::mib(113)));
+        // Next inputs take what an arena leaves.
+        assert_eq!(memory.ahead(300 << 20, 3 << 20), Some(Bytes::mib(4)));
+        assert_eq!(memory.ahead(406 << 20, 3 << 20), Some(Bytes::mib(4)));
+        assert_eq!((memory.ahead(407 << 20, 3 << 20), memory.ahead(300 << 20, 0)), (None, None));
         let refused = DeviceMemory::new(Bytes::mib(99), driver).unwrap_err();
         assert!(refused.to_string().contains("recordings needs 10.0 MiB"), "{refused}");
     }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use plimsoll_graph::{DType, Program, TensorId, TensorInfo};
 use plimsoll_memory::{Bytes, MapError, OverBudget};
 
-use crate::{DeviceState, NodeTime, OpTime, ProgramId, SumsPlanes, Timings, VerifiedPlan};
+use crate::{DeviceState, NodeTime, OpTime, ProgramId, RunsAhead, SumsPlanes, Timings, VerifiedPlan};
 
 /// Values on their way to a tensor, in the logical order of its shape, whatever the backend's layout is.
 #[derive(Clone, Copy, Debug)]
@@ -244,6 +244,12 @@ pub trait Engine: Send + Sync {
 
     /// The device, where it has [memory of its own](crate::Backend::device_memory) in which it can sum what programs make; else none.
     fn sums_planes(&mut self) -> Option<&mut dyn SumsPlanes> {
+        None
+    }
+
+    /// The device, if it can begin a run before the last one has ended: it has memory for the next inputs beside its arena
+    /// ([`EngineMemory::ahead`](crate::EngineMemory)).
+    fn runs_ahead(&mut self) -> Option<&mut dyn RunsAhead> {
         None
     }
 

@@ -15,6 +15,7 @@
 //! The planner knows lowered nodes and no op. An [`Engine`] is what a backend makes of a verified plan.
 
 mod agree;
+mod ahead;
 mod backend;
 mod bound;
 mod device_memory;
@@ -39,9 +40,12 @@ pub mod verify;
 mod work;
 
 pub use agree::agree;
+pub use ahead::{RunsAhead, ahead_bytes, ahead_places};
 pub use backend::{Backend, Rates};
 pub use bound::Bound;
-pub use device_memory::{DeviceMemory, DriverUse, arena_memory, engine_bytes, open_engine};
+pub use device_memory::{
+    DeviceMemory, DriverUse, EngineMemory, arena_memory, engine_bytes, open_engine, open_engine_ahead,
+};
 pub use device_state::DeviceState;
 pub use engine::{Engine, EngineError, HostSlice, HostSliceMut, HostView};
 pub use error::{PlanError, Unsupported};

@@ -38,7 +38,10 @@ pub struct DevicePlan {
     pub driver: DriverUse,
     /// The host memory for copies to and from the device.
     pub staging_bytes: Bytes,
-    /// The context, what may be recorded, and the arena.
+    /// The device memory to which the next batch is copied while a step runs; 0 if the limit has no room for it, or steps do not copy ahead.
+    #[serde(default)]
+    pub ahead_bytes: Bytes,
+    /// The context, what may be recorded, the arena, and the next batch.
     pub total_bytes: Bytes,
     /// The least limit of the device's memory that would do.
     pub minimum_vram_bytes: Bytes,
@@ -205,6 +208,7 @@ impl RunPlan {
         let driver = device.driver;
         let parts = [
             ("arena", Some(self.arena_bytes)),
+            ("next batch", Some(device.ahead_bytes).filter(|bytes| *bytes > Bytes::ZERO)),
             ("context", Some(driver.context)),
             ("recordings", Some(driver.recordings)),
             ("ranks", Some(driver.ranks).filter(|bytes| *bytes > Bytes::ZERO)),

@@ -5,7 +5,7 @@ use plimsoll_graph::Program;
 use plimsoll_memory::{Bytes, Overhead};
 use plimsoll_nn::{RankPlace, SoftTargets, Training};
 use plimsoll_plan::{
-    Backend, DeviceMemory, Goal, Options, Plan, PlanError, Planner, ProgramId, VerifiedPlan,
+    Backend, DeviceMemory, Goal, Options, Plan, PlanError, Planner, ProgramId, VerifiedPlan, ahead_bytes,
 };
 use plimsoll_run::{Checkpoints, Machine, RunConfig};
 
@@ -238,6 +238,18 @@ impl Candidate {
         match &self.device {
             Some(_) => DeviceMemory::arena_bytes(bytes),
             None => pages(bytes),
+        }
+    }
+
+    /// The device memory for the next batch beside an arena of `arena` bytes; 0 if the limit has no room, or a step is not one run of one program.
+    pub(crate) fn ahead_bytes(&self, arena: usize) -> Bytes {
+        let Some((memory, _)) = &self.device else { return Bytes::ZERO };
+        match self.programs.is_one_run() {
+            true => {
+                let inputs = ahead_bytes(self.programs.gradients().iter().map(|id| &self.programs[*id]));
+                memory.ahead(arena, inputs).unwrap_or(Bytes::ZERO)
+            }
+            false => Bytes::ZERO,
         }
     }
 

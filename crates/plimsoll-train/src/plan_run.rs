@@ -194,12 +194,14 @@ fn finish(
     let needed = candidate.needs(plan.arena_bytes);
     let cache_bytes = data.decoded.min(machine.limit - needed.ram);
     let device = candidate.device.as_ref().zip(minimum.vram);
+    let ahead = candidate.ahead_bytes(plan.arena_bytes);
     let device = device.map(|((memory, staging), minimum_vram_bytes)| DevicePlan {
+        ahead_bytes: ahead,
         name: backend.identity(),
         vram_budget_bytes: memory.limit(),
         driver: memory.driver(),
         staging_bytes: *staging,
-        total_bytes: memory.needed(plan.arena_bytes),
+        total_bytes: memory.needed(plan.arena_bytes) + ahead,
         minimum_vram_bytes,
     });
     let (programs, fullest) = (&candidate.programs, candidate.programs.fullest());

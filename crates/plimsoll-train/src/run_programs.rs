@@ -67,6 +67,11 @@ impl RunPrograms {
         self.sums
     }
 
+    /// Returns `true` if a step is one run of one program.
+    pub fn is_one_run(&self) -> bool {
+        self.update.is_none() && self.sums.is_none()
+    }
+
     /// The program after the last micro-batch, if a step has several.
     pub fn update(&self) -> Option<ProgramId> {
         self.update

@@ -1,6 +1,9 @@
 //! Whole runs on a card, which is an emulator: a loader, steps, checkpoints, validation and predictions, below two limits.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "card/ahead.rs"]
+mod ahead;
+
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -32,7 +35,8 @@ use plimsoll_run::{
     Precision, Resolved, RunConfig, RunFolder, RunRecord, Sample, Settings, Specification, StopReason,
 };
 use plimsoll_train::{
-    Job, Observer, PlannedRun, Planning, RankedRun, RunData, StepReport, plan_run_allowing, train_rank,
+    Job, Observer, PlannedRun, Planning, RankedRun, RunData, StepReport, TrainError, plan_run_allowing,
+    train_rank,
 };
 
 /// The limit of this process.
@@ -131,10 +135,21 @@ impl Site {
     /// Trains as one of several ranks.
     fn train_rank(
         &self,
-        Part { name, resume, stop_after }: Part<'_>,
+        part: Part<'_>,
         backend: &dyn Backend,
         communicator: &mut dyn Communicator,
     ) -> (RunRecord, Seen) {
+        let (record, seen) = self.try_train_rank(part, backend, communicator);
+        (record.unwrap(), seen)
+    }
+
+    /// Trains as one of several ranks, and perhaps fails.
+    fn try_train_rank(
+        &self,
+        Part { name, resume, stop_after }: Part<'_>,
+        backend: &dyn Backend,
+        communicator: &mut dyn Communicator,
+    ) -> (Result<RunRecord, TrainError>, Seen) {
         let place = RankPlace { rank: communicator.rank(), ranks: communicator.size() };
         let planned = self.plan(backend, place);
         planned.numbers.check().unwrap();
@@ -171,7 +186,7 @@ impl Site {
         let stop = Arc::new(AtomicBool::new(false));
         let mut seen = Seen { stop: Arc::clone(&stop), stop_after, ..Seen::default() };
         let ranked = RankedRun { communicator, patience: None };
-        let record = train_rank(job, ranked, &Budget::new(RAM), &stop, &mut seen).unwrap();
+        let record = train_rank(job, ranked, &Budget::new(RAM), &stop, &mut seen);
         (record, seen)
     }
 
@@ -247,7 +262,9 @@ impl Observer for Seen {
     fn step(&mut self, report: &StepReport) {
         self.losses.push(report.loss);
         self.steps.push(report.steps);
-        self.stop.store(self.stop_after == Some(report.steps), Ordering::Relaxed);
+        if self.stop_after == Some(report.steps) {
+            self.stop.store(true, Ordering::Relaxed);
+        }
     }
 
     fn validating(&mut self, _: u64, _: u64) {}

@@ -225,6 +225,7 @@ fn print_device(numbers: &RunPlan, device: &DevicePlan) {
     for part in numbers.device_parts() {
         let what = match (part.name.as_str(), device.driver.is_measured) {
             ("arena", _) => arena(numbers),
+            ("next batch", _) => "the inputs of the next step, copied while a step runs".into(),
             ("recordings", true) => "for kernel threads and recorded launches, as measured now".into(),
             ("recordings", false) => {
                 "a reserve for kernel threads and recorded launches; not measured".into()

@@ -14,16 +14,26 @@ use cudarc::driver::{CudaContext, CudaEvent, CudaStream};
 use super::kernels::Kernels;
 use super::recording::Recording;
 use super::{Card, failed};
-use crate::device::{Beside, Device, DeviceError, Launch, Recorded, RecordedTask, Sizes, Work, check_within};
+use crate::device::{
+    Beside, Device, DeviceError, KEPT, KEPT_BYTES, Launch, Recorded, RecordedTask, Sizes, Work, check_within,
+};
 
 /// A device of a card.
 pub(super) struct DriverDevice {
     card: Arc<Card>,
     kernels: Arc<Kernels>,
     stream: Arc<CudaStream>,
+    /// Copies that do not wait for kernels.
+    copies: Arc<CudaStream>,
     marks: Vec<CudaEvent>,
-    /// The event behind the last copy to the device.
+    /// The event behind the last copy from the staging memory.
     copied: CudaEvent,
+    /// The event behind the last values that were taken from those copied ahead.
+    taken: CudaEvent,
+    /// The events behind kept results.
+    kept: [CudaEvent; KEPT],
+    /// The event behind all work, to wait for it.
+    idle: CudaEvent,
     recordings: Vec<Recording>,
     memory: Memory,
     beside: Option<Allocation>,
@@ -32,7 +42,8 @@ pub(super) struct DriverDevice {
 impl Drop for DriverDevice {
     fn drop(&mut self) {
         // Kernels that still run use what is freed next. What fails here cannot be told to anyone, and ends with the process.
-        let _ = self.stream.synchronize();
+        let _ = self.copied.synchronize();
+        let _ = self.wait();
         // While another device is opened, the card's free memory is to become less by that one alone.
         let mut locked = self.card.lock();
         let _ = self.card.context.bind_to_thread();
@@ -130,23 +141,37 @@ impl Locked {
 struct Memory {
     /// On the card; none once it is freed.
     arena: Option<Allocation>,
-    /// The memory to copy through; none once it is freed.
+    /// Beside it on the card, for values that are copied ahead; none if none are, or once it is freed.
+    ahead: Option<Allocation>,
+    /// The memory to copy through, behind which results are kept; none once it is freed.
     staging: Option<Locked>,
 }
+
+/// Bytes of all results that are kept.
+const RESULTS: usize = KEPT * KEPT_BYTES;
 
 impl Memory {
     /// Allocates on the card and, zeroed, of this process, in the context that is bound to this thread.
     ///
     /// # Errors
     /// Returns an error with the operation that failed and the driver's message.
-    fn allocate(card: &Card, bytes: usize, staged: usize) -> Result<Memory, DeviceError> {
-        let arena = Some(Allocation::allocate(card, bytes)?);
-        Ok(Memory { arena, staging: Some(Locked::allocate(card, staged)?) })
+    fn allocate(card: &Card, sizes: Sizes) -> Result<Memory, DeviceError> {
+        let arena = Some(Allocation::allocate(card, sizes.bytes)?);
+        let ahead = (sizes.ahead > 0).then(|| Allocation::allocate(card, sizes.ahead)).transpose()?;
+        Ok(Memory { arena, ahead, staging: Some(Locked::allocate(card, sizes.staging)?) })
+    }
+
+    /// The memory to copy through, and the memory of kept results.
+    fn host(&mut self) -> (&mut [u8], &mut [u8]) {
+        let all = self.staging.as_mut().map_or(&mut [][..], Locked::bytes);
+        let results = if self.ahead.is_some() { RESULTS.min(all.len()) } else { 0 };
+        all.split_at_mut(all.len() - results)
     }
 
     /// Frees all of it, once.
     fn free(&mut self) {
         self.arena = None;
+        self.ahead = None;
         self.staging = None;
     }
 }
@@ -158,21 +183,28 @@ impl DriverDevice {
         kernels: Arc<Kernels>,
         sizes: Sizes,
     ) -> Result<DriverDevice, DeviceError> {
-        let Sizes { bytes, staging, marks } = sizes;
-        // Binds the context to this thread.
-        let stream = card.context.new_stream().map_err(|error| card.failed("make a stream", error))?;
-        let event = |_| card.context.new_event(Some(CUevent_flags::CU_EVENT_DEFAULT));
-        let marks: Result<Vec<CudaEvent>, DriverError> = (0..marks).map(event).collect();
-        let marks = marks.map_err(|error| card.failed("make events", error))?;
-        let copied = event(0).map_err(|error| card.failed("make events", error))?;
+        // Binds the context to this thread. Copies have a stream of their own only if some are made ahead.
+        let new_stream = || card.context.new_stream().map_err(|error| card.failed("make a stream", error));
+        let stream = new_stream()?;
+        let copies = if sizes.ahead > 0 { new_stream()? } else { stream.clone() };
+        // A thread that waits for an event leaves its core to the threads that make batches.
+        let event = || card.context.new_event(Some(CUevent_flags::CU_EVENT_BLOCKING_SYNC));
+        let new_event = || event().map_err(|error| card.failed("make events", error));
+        let marks = (0..sizes.marks).map(|_| new_event()).collect::<Result<Vec<CudaEvent>, _>>()?;
+        let [copied, taken, idle, first, second] =
+            [new_event()?, new_event()?, new_event()?, new_event()?, new_event()?];
         // Last: were a device dropped under the lock, it would wait for it forever.
-        let memory = Memory::allocate(card, bytes, staging)?;
+        let memory = Memory::allocate(card, sizes)?;
         Ok(DriverDevice {
             card: card.clone(),
             kernels,
             stream,
+            copies,
             marks,
             copied,
+            taken,
+            kept: [first, second],
+            idle,
             recordings: Vec::new(),
             memory,
             beside: None,
@@ -181,13 +213,27 @@ impl DriverDevice {
 
     /// The first bytes of the staging memory. Whoever writes them waits for [`DriverDevice::copied`] before.
     fn staged(&mut self, bytes: usize) -> Result<&mut [u8], DeviceError> {
-        let all = self.memory.staging.as_mut().map_or(&mut [][..], Locked::bytes);
+        let (all, _) = self.memory.host();
         let outside = DeviceError::Outside { start: 0, end: bytes, arena: all.len() };
         all.get_mut(..bytes).ok_or(outside)
     }
 
     fn failed(&self, doing: &str, error: DriverError) -> DeviceError {
         self.card.failed(doing, error)
+    }
+
+    /// Waits for all work of the stream, and does not compute meanwhile, as a synchronisation of the stream would.
+    fn wait(&self) -> Result<(), DriverError> {
+        self.idle.record(&self.stream).and_then(|()| self.idle.synchronize())
+    }
+
+    /// The addresses of a stretch of the memory for values that are copied ahead; binds the context to this thread.
+    fn ahead(&self, offset: usize, bytes: usize) -> Result<u64, DeviceError> {
+        let all = self.memory.ahead.as_ref().map_or(0..0, Allocation::addresses);
+        let start = all.start.saturating_add(offset as u64);
+        check_within(&[all, 0..0], &(start..start.saturating_add(bytes as u64)))?;
+        let bound = self.card.context.bind_to_thread();
+        bound.map_err(|error| self.failed("be used by this thread", error)).map(|()| start)
     }
 
     /// The addresses of its memory, and of what is beside it.
@@ -223,7 +269,7 @@ impl Device for DriverDevice {
     fn beside(&mut self, bytes: usize) -> Result<Beside, DeviceError> {
         self.check(&(self.base()..self.base()))?;
         // Kernels that still run may use what is freed next.
-        self.stream.synchronize().map_err(|error| self.failed("run the kernels", error))?;
+        self.wait().map_err(|error| self.failed("run the kernels", error))?;
         // While another device is opened, the card's free memory is to become less by that one alone; and here by this alone.
         let card = self.card.clone();
         let _locked = card.lock();
@@ -238,7 +284,8 @@ impl Device for DriverDevice {
 
     fn staging(&mut self) -> Result<&mut [u8], DeviceError> {
         self.copied.synchronize().map_err(|error| self.failed("take values", error))?;
-        Ok(self.memory.staging.as_mut().map_or(&mut [], Locked::bytes))
+        let (staging, _) = self.memory.host();
+        Ok(staging)
     }
 
     fn upload(&mut self, to: u64, bytes: usize) -> Result<(), DeviceError> {
@@ -255,10 +302,12 @@ impl Device for DriverDevice {
     fn download(&mut self, from: u64, bytes: usize) -> Result<(), DeviceError> {
         self.check(&(from..from.saturating_add(bytes as u64)))?;
         let stream = self.stream.cu_stream();
+        // A copy from there may be under way in the other stream.
+        self.copied.synchronize().map_err(|error| self.failed("take values", error))?;
         let to = self.staged(bytes)?;
-        // SAFETY: as in `upload`; copies of a stream run one after the other, and this one is waited for here.
+        // SAFETY: as in `upload`; no other copy uses these bytes, and this one is waited for here.
         unsafe { result::memcpy_dtoh_async(to, from, stream) }
-            .and_then(|()| self.stream.synchronize())
+            .and_then(|()| self.wait())
             .map_err(|error| self.failed("give values", error))
     }
 
@@ -303,7 +352,7 @@ impl Device for DriverDevice {
         let _locked = card.lock();
         let before = card.memory()?.free;
         work(self)?;
-        self.stream.synchronize().map_err(|error| self.failed("run the kernels", error))?;
+        self.wait().map_err(|error| self.failed("run the kernels", error))?;
         Ok(before.saturating_sub(card.memory()?.free))
     }
 
@@ -338,6 +387,57 @@ impl Device for DriverDevice {
         let missing =
             || self.failed("replay what was not recorded", DriverError(CUresult::CUDA_ERROR_NOT_FOUND));
         self.recordings.get(number).ok_or_else(missing)?.replay(&self.card)
+    }
+
+    fn upload_ahead(&mut self, to: usize, bytes: usize) -> Result<(), DeviceError> {
+        let to = self.ahead(to, bytes)?;
+        let stream = self.copies.clone();
+        stream.wait(&self.taken).map_err(|error| self.failed("take values", error))?;
+        let from = self.staged(bytes)?;
+        // SAFETY: as in `upload`. Values that were there are taken before, as the stream waits for the event behind that.
+        unsafe { result::memcpy_htod_async(to, from, stream.cu_stream()) }
+            .and_then(|()| self.copied.record(&stream))
+            .map_err(|error| self.failed("take values", error))
+    }
+
+    fn take_ahead(&mut self, from: usize, to: u64, bytes: usize) -> Result<(), DeviceError> {
+        self.check(&(to..to.saturating_add(bytes as u64)))?;
+        let from = self.ahead(from, bytes)?;
+        self.stream
+            .wait(&self.copied)
+            // SAFETY: both stretches were checked to be inside allocations, which are different ones. The stream waits for the copies to the first.
+            .and_then(|()| unsafe { result::memcpy_dtod_async(to, from, bytes, self.stream.cu_stream()) })
+            .and_then(|()| self.taken.record(&self.stream))
+            .map_err(|error| self.failed("take values", error))
+    }
+
+    fn keep(&mut self, number: usize, ranges: &[Range<u64>]) -> Result<(), DeviceError> {
+        ranges.iter().try_for_each(|range| self.check(range))?;
+        let stream = self.stream.clone();
+        let (_, results) = self.memory.host();
+        let end = results.len();
+        let outside = DeviceError::Outside { start: 0, end: KEPT_BYTES, arena: end };
+        let mut room = results.chunks_exact_mut(KEPT_BYTES).nth(number).ok_or(outside)?;
+        for range in ranges {
+            let bytes = (range.end - range.start) as usize;
+            let outside = DeviceError::Outside { start: 0, end: bytes, arena: room.len() };
+            let (to, rest) = room.split_at_mut_checked(bytes).ok_or(outside)?;
+            room = rest;
+            // SAFETY: the stretch was checked to be inside an allocation. The bytes are read behind the event below alone, and freed behind all work.
+            let copied = unsafe { result::memcpy_dtoh_async(to, range.start, stream.cu_stream()) };
+            copied.map_err(|error| self.card.failed("give values", error))?;
+        }
+        let event = self.kept.get(number).ok_or(DriverError(CUresult::CUDA_ERROR_INVALID_VALUE));
+        event.and_then(|event| event.record(&stream)).map_err(|error| self.failed("give values", error))
+    }
+
+    fn kept(&mut self, number: usize) -> Result<&[u8], DeviceError> {
+        let event = self.kept.get(number).ok_or(DriverError(CUresult::CUDA_ERROR_INVALID_VALUE));
+        event.and_then(CudaEvent::synchronize).map_err(|error| self.failed("run the kernels", error))?;
+        let (_, results) = self.memory.host();
+        let end = results.len();
+        let outside = DeviceError::Outside { start: 0, end: KEPT_BYTES, arena: end };
+        results.chunks_exact(KEPT_BYTES).nth(number).ok_or(outside)
     }
 
     fn mark(&mut self, mark: usize) -> Result<(), DeviceError> {

@@ -71,6 +71,7 @@ impl Run<'_> {
 
     /// Goes back to the last checkpoint, or to the beginning where there is none.
     fn roll_back(&mut self, observer: &mut dyn Observer) -> Result<(), TrainError> {
+        self.abandon_ahead()?;
         let rollbacks = self.progress.rollbacks + 1;
         let updating = self.planned.programs.updating();
         let resumed = self.checkpoints.resume(&self.specification, &mut *self.engine, updating)?;

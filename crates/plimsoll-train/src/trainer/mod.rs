@@ -1,8 +1,10 @@
 //! Training a fold: steps, validation, checkpoints.
 
+mod ahead;
 mod bad_numbers;
 mod batch_sums;
 mod class_scores;
+mod run_record;
 mod running;
 mod sample;
 mod shards;
@@ -20,20 +22,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use plimsoll_data::{BatchReader, Loader, Splits};
-use plimsoll_memory::{
-    Budget, Bytes, Digest, HeapUse, HolderUse, System, heap_use, mapped_files, resident, shortfall,
-};
-use plimsoll_plan::{Engine, arena_memory};
+use plimsoll_memory::{Budget, Bytes, Digest, System, shortfall};
+use plimsoll_plan::Engine;
 use plimsoll_ranks::RanksError;
 use plimsoll_run::{
-    CacheFolder, CheckpointKind, Checkpoints, DeviceRecord, EpochCost, EpochRecord, Event, EventLog,
-    FoldFolder, FoldRequest, Journal, Lock, PartSums, Progress, RunConfig, RunError, RunRecord, RunState,
-    Sample, Specification, StopReason, one_line, write_json,
+    CacheFolder, CheckpointKind, Checkpoints, EpochCost, EpochRecord, Event, EventLog, FoldFolder,
+    FoldRequest, Journal, Lock, PartSums, Progress, RunConfig, RunError, RunRecord, RunState, Sample,
+    Specification, StopReason, one_line, write_json,
 };
 
 use crate::ranks::{RankedRun, Ranks, Wishes};
 use crate::rates::doubt;
 use crate::{PlannedRun, RunData, TrainError};
+use ahead::AheadSteps;
+use run_record::upper_median;
 pub(crate) use shards::Shards;
 use source::Source;
 use step::StepLog;
@@ -199,6 +201,10 @@ struct Run<'a> {
     tensors: RunTensors,
     /// None if a batch is one shard.
     shards: Option<Shards>,
+    /// The steps that a device has begun, and the batch that was copied to it; not used where a device does not copy ahead.
+    ahead: AheadSteps,
+    /// The cases of the last batch, where a batch is one shard.
+    cases: Vec<usize>,
     /// Room for the parts of a loss, and for the sums of a step.
     parts: Vec<f32>,
     step_parts: PartSums,
@@ -264,7 +270,8 @@ impl Run<'_> {
                 self.write(CheckpointKind::Final, observer)?;
                 return Ok(Ending::Finished);
             }
-            if wishes.stop || (self.ranks.is_alone() && stop.load(Ordering::Relaxed)) {
+            let is_stopped = wishes.stop || (self.ranks.is_alone() && stop.load(Ordering::Relaxed));
+            if is_stopped && self.ahead.settles() {
                 self.write(CheckpointKind::Latest, observer)?;
                 return Ok(Ending::Stopped);
             }
@@ -281,7 +288,7 @@ impl Run<'_> {
                 last_sample = Instant::now();
             }
             wishes = self.wishes(stop, last_checkpoint.elapsed() > CHECKPOINT_EVERY)?;
-            if wishes.checkpoint {
+            if wishes.checkpoint && self.ahead.settles() {
                 self.write(CheckpointKind::Latest, observer)?;
                 last_checkpoint = Instant::now();
             }
@@ -422,79 +429,4 @@ impl Run<'_> {
             observer,
         )
     }
-
-    /// The memory that each planned part really took.
-    fn held(&self) -> Vec<HolderUse> {
-        let mut held = self.reserved();
-        if let Ok(code) = mapped_files() {
-            held.push(HolderUse { holder: "code".into(), now: code.resident, peak: code.resident });
-        }
-        if let Some(heap) = self.heap() {
-            held.push(HolderUse { holder: "heap".into(), now: heap.now, peak: heap.peak });
-        }
-        held
-    }
-
-    /// The reservations of the budget, and the filled part of the cache.
-    fn reserved(&self) -> Vec<HolderUse> {
-        let mut held = self.budget.holders();
-        // An allowance is not what was held.
-        held.retain(|held| held.holder != "overhead");
-        let cache = self.source.cache();
-        for held in held.iter_mut().filter(|held| held.holder == "cache") {
-            (held.now, held.peak) = (cache.now, cache.peak);
-        }
-        held
-    }
-
-    /// The heap; unknown if several folds share the process.
-    fn heap(&self) -> Option<HeapUse> {
-        self.siblings.is_none().then(heap_use)
-    }
-
-    fn record(&mut self, why: StopReason) -> RunRecord {
-        let seconds_per_step = upper_median(&mut self.seconds);
-        let numbers = &self.planned.numbers;
-        RunRecord {
-            ram_budget_bytes: numbers.ram_budget_bytes,
-            planned_bytes: numbers.total_bytes,
-            peak_rss_bytes: resident().ok().filter(|_| self.siblings.is_none()).map(|resident| resident.peak),
-            planning_peak_rss_bytes: self.planning_peak,
-            device: numbers.device.as_ref().map(|device| DeviceRecord {
-                vram_budget_bytes: device.vram_budget_bytes,
-                planned_bytes: device.total_bytes,
-                used_bytes: self
-                    .engine
-                    .device_bytes()
-                    .map(|bytes| device.driver.context + device.driver.ranks + bytes),
-                planned: numbers.device_parts(),
-            }),
-            arena_bytes: numbers.arena_bytes,
-            arena_used_bytes: arena_memory(&*self.planned.backend, self.engine.used_bytes()),
-            heap_allocations_in_steps: self.allocations,
-            steps: self.progress.steps,
-            skipped_steps: self.progress.skipped.0,
-            seconds_per_step,
-            predicted_seconds_per_step: numbers.predicted_seconds_per_step,
-            finished: matches!(why, StopReason::Finished | StopReason::Early),
-            ended: why,
-            planned: numbers.parts(),
-            held: self.held(),
-            heap: self.heap(),
-            cache: self.source.cache().into(),
-            engine: self.engine.plan().backend().into(),
-            ops: self.engine.times(),
-            batches: self.source.times(),
-            waiting_seconds: self.waiting.as_secs_f64(),
-            ema_pseudo_dice: self.progress.ema,
-            identity: self.identity,
-            specification: self.specification.clone(),
-        }
-    }
-}
-
-/// Sorts numbers and returns the middle one, the upper of two, or `None` if there are none.
-fn upper_median(numbers: &mut [f64]) -> Option<f64> {
-    numbers.sort_by(f64::total_cmp);
-    numbers.get(numbers.len() / 2).copied()
 }

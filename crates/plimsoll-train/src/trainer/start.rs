@@ -6,13 +6,14 @@ use std::time::Duration;
 use plimsoll_data::{BatchReader, Loader, LoaderConfig, LoaderError, Mode};
 use plimsoll_disk::atomic::sweep;
 use plimsoll_graph::Role;
-use plimsoll_memory::{Budget, Digest, forget_heap_peak, forget_resident_peak, resident};
-use plimsoll_plan::{Engine, EngineError, HostSlice, open_engine};
+use plimsoll_memory::{Budget, Bytes, Digest, forget_heap_peak, forget_resident_peak, resident};
+use plimsoll_plan::{Engine, EngineError, HostSlice, open_engine_ahead};
 use plimsoll_run::{
     CheckpointKind, Checkpoints, Event, EventLog, FoldFolder, FoldRequest, Holder, InitialWeights, Journal,
     Lock, NumberedProgram, Progress, RunError, Specification, StartTable, each_event, start_averages,
 };
 
+use super::ahead::AheadSteps;
 use super::source::Source;
 use super::step::{StepLog, internal};
 use super::stored_states::StoredStates;
@@ -126,6 +127,8 @@ impl<'a> Run<'a> {
             progress,
             tensors,
             shards,
+            ahead: AheadSteps::new(part_count),
+            cases: Vec::new(),
             parts: vec![0.0; part_count],
             step_parts: vec![(0.0, 0); part_count],
             seconds: Vec::with_capacity(kept),
@@ -254,7 +257,8 @@ fn restore(
     let known = if folder.is_begun() { Some(Specification::read(folder)?) } else { None };
     // Differences are reported before checkpoints are searched for tensors of other shapes.
     let continuation = known.as_ref().map(|known| known.compare(folder, &request)).transpose()?;
-    let mut engine = open_engine(&*planned.backend, planned.plan.clone(), budget)?;
+    let ahead = planned.numbers.device.as_ref().map_or(Bytes::ZERO, |device| device.ahead_bytes);
+    let mut engine = open_engine_ahead(&*planned.backend, planned.plan.clone(), budget, ahead)?;
     let updating = planned.programs.updating();
     let net = planned.config.training.net.as_architecture();
     let stored = planned.programs.stored();

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use plimsoll_data::Batch;
 use plimsoll_disk::File;
-use plimsoll_graph::ops::Noise;
+use plimsoll_graph::TensorId;
+use plimsoll_graph::ops::{Noise, RATES};
 use plimsoll_memory::{watch_this_thread, watched_allocations};
 use plimsoll_nn::names;
 use plimsoll_plan::{Engine, EngineError, HostSlice, HostSliceMut, ProgramId};
@@ -37,37 +38,25 @@ impl Run<'_> {
         let start = Instant::now();
         let before = watched_allocations();
         let watch = watch_this_thread();
-        let (batch, waited) = self.next_batch()?;
         let step = self.progress.steps;
-        let (training, seed) = (&self.specification.config.training, self.specification.config.seed);
         let learning_rate = self.learning_rate(step);
         let scales = self.scales_loss();
-        let scale = if scales { self.progress.loss_scale.scale } else { 1.0 };
-        // Steps whose gradients have overflown are none of the optimizer's, as of `torch.amp.GradScaler`.
-        let updates = step - self.progress.loss_scale.skipped_steps;
-        let rates = training.optimizer.rates(learning_rate, updates + 1, scale);
-        let per_epoch = self.specification.config.iterations_per_epoch;
-        let variant = training.loss.variant_at(self.planned.programs.variants(), step, per_epoch);
-        let variant = variant
-            .ok_or_else(|| EngineError::Internal(format!("no program has the loss of step {step}")))?;
-        let micro_batch = training.micro_batch;
-        let inputs = StepInputs { variant, micro_batch, seed, step, scale, rates: &rates };
+        let scale = self.loss_factor();
         // Parts count only once it is known that the step does.
         let mut sums = std::mem::take(&mut self.step_parts);
         sums.fill((0.0, 0));
-        let Computed { loss, norm } = match self.shards.is_some() {
-            true => self.compute_shards(&batch, &inputs, &mut sums)?,
-            false => self.compute(&batch, &inputs, &mut sums)?,
+        let (Computed { loss, norm }, waited) = match self.engine.runs_ahead().is_some() {
+            true => self.compute_ahead(&mut sums)?,
+            false => self.compute_now(&mut sums)?,
         };
         // Exact: the scale is a power of two.
         let norm = norm / scale;
         let overflow = names::was_refused(norm) && scales && loss.is_finite();
         let smaller = overflow.then(|| self.progress.loss_scale.after_overflow()).flatten();
         let bad = names::was_refused(norm).then(|| {
-            let cases = self.shards.as_ref().map_or_else(|| batch.cases().to_vec(), Shards::cases);
+            let cases = self.shards.as_ref().map_or_else(|| self.cases.clone(), Shards::cases);
             BadStep { step, loss, norm, cases }
         });
-        drop(batch);
         drop(watch);
         if !self.seconds.is_empty() {
             self.allocations += watched_allocations() - before;
@@ -98,6 +87,45 @@ impl Run<'_> {
             log.append(&report)?;
         }
         Ok(report)
+    }
+
+    /// Waits for the next batch and computes a step, from its inputs to its results.
+    fn compute_now(&mut self, sums: &mut PartSums) -> Result<(Computed, Duration), StepProblem> {
+        let (batch, waited) = self.next_batch()?;
+        let step = self.progress.steps;
+        let (variant, rates) = (self.variant(step)?, self.rates(step));
+        let (training, seed) = (&self.specification.config.training, self.specification.config.seed);
+        let micro_batch = training.micro_batch;
+        let inputs =
+            StepInputs { variant, micro_batch, seed, step, scale: self.loss_factor(), rates: &rates };
+        let computed = match self.shards.is_some() {
+            true => self.compute_shards(&batch, &inputs, sums)?,
+            false => self.compute(&batch, &inputs, sums)?,
+        };
+        self.cases.clear();
+        self.cases.extend_from_slice(batch.cases());
+        Ok((computed, waited))
+    }
+
+    /// The variant of the loss of a step.
+    pub(super) fn variant(&self, step: u64) -> Result<usize, EngineError> {
+        let config = self.config();
+        let variants = self.planned.programs.variants();
+        let variant = config.training.loss.variant_at(variants, step, config.iterations_per_epoch);
+        variant.ok_or_else(|| internal(&format!("no program has the loss of step {step}")))
+    }
+
+    /// The rates of the optimizer in a step. Steps whose gradients have overflown are none of the optimizer's, as of
+    /// `torch.amp.GradScaler`.
+    pub(super) fn rates(&self, step: u64) -> [f32; RATES] {
+        let updates = step - self.progress.loss_scale.skipped_steps;
+        let optimizer = &self.config().training.optimizer;
+        optimizer.rates(self.learning_rate(step), updates + 1, self.loss_factor())
+    }
+
+    /// The factor of the loss.
+    pub(super) fn loss_factor(&self) -> f32 {
+        if self.scales_loss() { self.progress.loss_scale.scale } else { 1.0 }
     }
 
     /// Runs the micro-batches of a batch and the update.
@@ -138,7 +166,7 @@ impl Run<'_> {
     }
 
     /// The next batch, and the time that the step waited for it.
-    fn next_batch(&mut self) -> Result<(Batch, Duration), StepProblem> {
+    pub(super) fn next_batch(&mut self) -> Result<(Batch, Duration), StepProblem> {
         let start = Instant::now();
         let loader = self.loader.as_mut().ok_or_else(|| internal("a step has no loader"))?;
         let batch = loader.next_batch()?;
@@ -177,6 +205,13 @@ pub(super) struct StepInputs<'a> {
     pub(super) rates: &'a [f32],
 }
 
+impl StepInputs<'_> {
+    /// The random numbers of a micro-batch.
+    fn noise(&self, part: &MicroBatch) -> Noise {
+        Noise::for_step(self.seed, self.step, (part.number * self.micro_batch) as u32)
+    }
+}
+
 /// A micro-batch.
 pub(super) struct MicroBatch {
     /// Its place in the batch of this process.
@@ -189,6 +224,9 @@ pub(super) struct MicroBatch {
     pub(super) guard: Option<f32>,
 }
 
+/// A function that writes an input of a program.
+pub(super) type WriteInput<'a> = dyn FnMut(TensorId, HostSlice<'_>) -> Result<(), EngineError> + 'a;
+
 /// Writes the inputs of a pass of one micro-batch through the network.
 pub(super) fn write_pass(
     engine: &mut dyn Engine,
@@ -197,16 +235,10 @@ pub(super) fn write_pass(
     inputs: &StepInputs<'_>,
     part: &MicroBatch,
 ) -> Result<(), EngineError> {
-    let StepInputs { micro_batch, seed, step, .. } = *inputs;
-    let MicroBatch { at, of, number, .. } = *part;
     let program = tensors.program;
-    engine.write(program, tensors.image, HostSlice::F32(share(batch.images(), at, of)))?;
-    engine.write(program, tensors.labels, HostSlice::U8(share(batch.labels(), at, of)))?;
-    if let Some(input) = tensors.noise {
-        let noise = Noise::for_step(seed, step, (number * micro_batch) as u32);
-        engine.write(program, input, HostSlice::F32(&noise.to_table()))?;
-    }
-    Ok(())
+    put_pass(tensors, batch, inputs.noise(part), part, &mut |tensor, values| {
+        engine.write(program, tensor, values)
+    })
 }
 
 /// Writes the inputs of one micro-batch.
@@ -218,23 +250,62 @@ pub(super) fn write_inputs(
     part: &MicroBatch,
 ) -> Result<(), EngineError> {
     let StepInputs { scale, rates, .. } = *inputs;
-    let MicroBatch { at, of, guard, .. } = *part;
     let program = tensors.pass.program;
-    write_pass(engine, &tensors.pass, batch, inputs, part)?;
+    let mut write = |tensor: TensorId, values: HostSlice<'_>| engine.write(program, tensor, values);
+    put_batch(tensors, batch, inputs.noise(part), part, &mut write)?;
+    if let Some((input, guard)) = tensors.running_guard.zip(part.guard) {
+        write(input, HostSlice::F32(&[guard]))?;
+    }
+    put_rates(tensors, scale, rates, &mut write)
+}
+
+fn put_pass(
+    tensors: &PassTensors,
+    batch: &Batch,
+    noise: Noise,
+    part: &MicroBatch,
+    write: &mut WriteInput<'_>,
+) -> Result<(), EngineError> {
+    let MicroBatch { at, of, .. } = *part;
+    write(tensors.image, HostSlice::F32(share(batch.images(), at, of)))?;
+    write(tensors.labels, HostSlice::U8(share(batch.labels(), at, of)))?;
+    if let Some(input) = tensors.noise {
+        write(input, HostSlice::F32(&noise.to_table()))?;
+    }
+    Ok(())
+}
+
+/// Writes the inputs of a micro-batch that follow from its batch and its step alone.
+pub(super) fn put_batch(
+    tensors: &LossTensors,
+    batch: &Batch,
+    noise: Noise,
+    part: &MicroBatch,
+    write: &mut WriteInput<'_>,
+) -> Result<(), EngineError> {
+    let MicroBatch { at, of, .. } = *part;
+    put_pass(&tensors.pass, batch, noise, part, write)?;
     if let Some(input) = tensors.shift {
-        engine.write(program, input, HostSlice::F32(share(batch.shifts(), at, of)))?;
-    }
-    if let Some(input) = tensors.loss_scale {
-        engine.write(program, input, HostSlice::F32(&[scale]))?;
-    }
-    if let Some((input, guard)) = tensors.running_guard.zip(guard) {
-        engine.write(program, input, HostSlice::F32(&[guard]))?;
+        write(input, HostSlice::F32(share(batch.shifts(), at, of)))?;
     }
     for (map, input) in &tensors.targets {
-        engine.write(program, *input, HostSlice::F32(share(batch.target(*map), at, of)))?;
+        write(*input, HostSlice::F32(share(batch.target(*map), at, of)))?;
+    }
+    Ok(())
+}
+
+/// Writes the inputs that follow from earlier steps as well: the factor of the loss, and the rates of an update.
+pub(super) fn put_rates(
+    tensors: &LossTensors,
+    scale: f32,
+    rates: &[f32],
+    write: &mut WriteInput<'_>,
+) -> Result<(), EngineError> {
+    if let Some(input) = tensors.loss_scale {
+        write(input, HostSlice::F32(&[scale]))?;
     }
     if let Some((input, _)) = tensors.update {
-        engine.write(program, input, HostSlice::F32(rates))?;
+        write(input, HostSlice::F32(rates))?;
     }
     Ok(())
 }
@@ -267,11 +338,7 @@ pub(super) fn internal(fault: &str) -> EngineError {
     EngineError::Internal(fault.into())
 }
 
-pub(super) fn scalar(
-    engine: &dyn Engine,
-    program: ProgramId,
-    tensor: plimsoll_graph::TensorId,
-) -> Result<f32, EngineError> {
+pub(super) fn scalar(engine: &dyn Engine, program: ProgramId, tensor: TensorId) -> Result<f32, EngineError> {
     let mut value = [0.0];
     engine.read(program, tensor, HostSliceMut::F32(&mut value))?;
     Ok(value[0])
