@@ -22,7 +22,7 @@ use plimsoll_memory::{Budget, OverBudget};
 pub use archive::archive_directory_bytes;
 pub use exchange::exchange_axes;
 pub use naming::NamingScheme;
-pub use pytorch::{JSON_BYTES, PytorchFile, Said};
+pub use pytorch::{JSON_BYTES, PytorchFile, Said, TorchScriptFile};
 pub use safetensors::{SafetensorsFile, TensorFault};
 pub use source::WeightSource;
 

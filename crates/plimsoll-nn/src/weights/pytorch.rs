@@ -3,6 +3,7 @@
 mod container;
 mod elements;
 mod plain_data;
+mod torch_script;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -12,10 +13,11 @@ use plimsoll_disk::File;
 use plimsoll_graph::Shape;
 use plimsoll_memory::{Budget, Reservation};
 
-use self::container::{Places, read_values, state_dict};
+use self::container::{Contents, Places, read_values, state_dict};
 use self::elements::{Elements, checksum_of};
 pub use self::plain_data::JSON_BYTES;
-use super::archive::Member;
+pub use self::torch_script::TorchScriptFile;
+use super::archive::{CodeMember, Member};
 use super::pickle::{Id, Refusal, Room, Tensor, Value, Values};
 use super::prefix::by_bare_name;
 use super::{EachRun, WeightError, copy_run, element_bytes, fits};
@@ -31,6 +33,8 @@ pub struct PytorchFile {
     /// All that its pickle says.
     values: Values,
     places: Places,
+    /// The code of TorchScript, if it is an archive of it.
+    code: BTreeMap<String, CodeMember>,
     /// Storages whose bytes matched their checksum.
     verified: BTreeSet<String>,
     /// The reservation for all of these.
@@ -56,6 +60,15 @@ impl PytorchFile {
     /// Returns an error if the file cannot be read, holds no tensors, calls a function that weight files do not need,
     /// or does not fit the budget.
     pub fn open(path: &Path, budget: &Budget) -> Result<PytorchFile, WeightError> {
+        PytorchFile::open_with(path, budget, state_dict)
+    }
+
+    /// Opens a file whose tensors are those that a function finds.
+    fn open_with(
+        path: &Path,
+        budget: &Budget,
+        find: impl FnOnce(&Values, &mut Room) -> Result<Vec<(String, Tensor)>, Refusal>,
+    ) -> Result<PytorchFile, WeightError> {
         let failed = |error| WeightError::io(path, error);
         let refused = |refusal| match refusal {
             Refusal::Io(error) if error.kind() == io::ErrorKind::InvalidData => {
@@ -69,8 +82,8 @@ impl PytorchFile {
         let mut file = File::open(path).map_err(failed)?;
         let length = file.len().map_err(failed)?;
         let mut room = Room::new(budget, OBJECTS);
-        let (values, places) = read_values(&mut file, length, &mut room).map_err(refused)?;
-        let found = state_dict(&values, &mut room).map_err(refused)?;
+        let Contents { values, places, code } = read_values(&mut file, length, &mut room).map_err(refused)?;
+        let found = find(&values, &mut room).map_err(refused)?;
         if found.is_empty() {
             return Err(WeightError::format(path, NO_TENSORS));
         }
@@ -80,7 +93,7 @@ impl PytorchFile {
         };
         let tensors = by_bare_name(found).map_err(twice)?;
         let (path, verified, _held) = (path.into(), BTreeSet::new(), room.into_held());
-        Ok(PytorchFile { path, file, length, tensors, values, places, verified, _held })
+        Ok(PytorchFile { path, file, length, tensors, values, places, code, verified, _held })
     }
 
     /// The names of all tensors, in order.

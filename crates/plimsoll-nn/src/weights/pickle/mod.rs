@@ -19,7 +19,7 @@ use plimsoll_memory::OverBudget;
 
 use harmful::is_harmful;
 pub(crate) use room::Room;
-pub(crate) use value::{Endless, Id, Storage, Tensor, Value, Values};
+pub(crate) use value::{Endless, Id, Object, Storage, Tensor, Value, Values};
 
 /// A value among all, in a list that doubles: the old one and the new live together.
 const VALUE: u64 = 3 * size_of::<Value>() as u64;
@@ -39,6 +39,9 @@ const AXIS: u64 = 2 * 3 * size_of::<u64>() as u64;
 
 /// The call of another call, for tensors of a class of their own.
 const REBUILD_FROM_TYPE: &str = "torch._tensor._rebuild_from_type_v2";
+
+/// The beginning of the names of TorchScript's classes.
+const TORCH_SCRIPT: &str = "__torch__.";
 
 /// The fault of a pickle that pops from an empty stack.
 const NOT_THERE: Refusal = Refusal::NoPickle("its pickle uses a missing value");
@@ -213,8 +216,7 @@ impl<R: BufRead> Machine<'_, '_, R> {
                 self.keep(index as u32)?;
             }
             0x94 => self.keep(self.memo.len() as u32)?,
-            // The attributes of an object are no weights.
-            b'b' => drop(self.pop()?),
+            b'b' => self.build()?,
             _ => return Err(NO_STATE_DICT),
         }
         Ok(())
@@ -248,8 +250,22 @@ impl<R: BufRead> Machine<'_, '_, R> {
             "collections.OrderedDict" | "collections.defaultdict" | "builtins.dict" | "__builtin__.dict" => {
                 self.dict_of(arguments)
             }
+            class if class.starts_with(TORCH_SCRIPT) => {
+                self.push(Value::Object(Object { class: function, attributes: None }))
+            }
             _ => self.push(Value::Opaque),
         }
+    }
+
+    /// Takes the attributes of the object that is below them. Those of other programs' objects are no weights.
+    fn build(&mut self) -> Result<(), Refusal> {
+        let attributes = self.pop()?;
+        if let Some(place) = self.stack.last().map(|id| *id as usize)
+            && let Some(Value::Object(object)) = self.values.get_mut(place)
+        {
+            object.attributes = Some(attributes);
+        }
+        Ok(())
     }
 
     /// A function and its arguments, which a call may have as its own arguments: a function, a type, and the arguments of the

@@ -29,8 +29,19 @@ pub(crate) enum Value {
     Storage(Box<Storage>),
     /// A tensor.
     Tensor(Box<Tensor>),
+    /// An object of a class of TorchScript.
+    Object(Object),
     /// Something else: bytes, a number of more digits, an object that is made by a call.
     Opaque,
+}
+
+/// An object of a class of TorchScript.
+#[derive(Clone, Copy)]
+pub(crate) struct Object {
+    /// The class, which is imported by its name.
+    pub(crate) class: Id,
+    /// The dict of its attributes, once it is there.
+    pub(crate) attributes: Option<Id>,
 }
 
 /// Elements of tensors.
@@ -136,6 +147,29 @@ impl Values {
         }
     }
 
+    /// The class of an object of TorchScript.
+    pub(crate) fn class(&self, id: Id) -> Option<&str> {
+        match self.get(id) {
+            Value::Object(object) => match self.get(object.class) {
+                Value::Global(name) => Some(name),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// The pairs of a dict, or of the attributes of an object.
+    pub(crate) fn pairs(&self, id: Id) -> Option<&[(Id, Id)]> {
+        let dict = match self.get(id) {
+            Value::Object(object) => object.attributes?,
+            _ => id,
+        };
+        match self.get(dict) {
+            Value::Dict(pairs) => Some(pairs),
+            _ => None,
+        }
+    }
+
     /// Returns the value under a key of a dict; the last if there are several.
     pub(crate) fn entry(&self, dict: Id, name: &str) -> Option<Id> {
         let Value::Dict(pairs) = self.get(dict) else { return None };
@@ -173,7 +207,10 @@ impl Values {
                 _ => None,
             };
             let part = match self.get(*id) {
-                Value::Dict(pairs) => pairs.get(*next).map(|(k, value)| (key(*k), *value)),
+                Value::Dict(_) | Value::Object(_) => {
+                    let pair = self.pairs(*id).and_then(|pairs| pairs.get(*next));
+                    pair.map(|(k, value)| (key(*k), *value))
+                }
                 Value::List(items) | Value::Tuple(items) => {
                     items.get(*next).map(|value| (Some(Part::Number(*next as i64)), *value))
                 }
@@ -200,7 +237,7 @@ impl Values {
                     part_name.write_to(&mut full);
                     found.insert(full, (**tensor).clone());
                 }
-                Value::Dict(_) | Value::List(_) | Value::Tuple(_) => {
+                Value::Dict(_) | Value::List(_) | Value::Tuple(_) | Value::Object(_) => {
                     if path.len() >= MOST_DEPTH {
                         return Err(Endless.into());
                     }

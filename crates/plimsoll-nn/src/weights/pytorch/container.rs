@@ -7,9 +7,9 @@ use plimsoll_disk::File;
 
 use super::NO_TENSORS;
 use super::elements::PIECE;
-use crate::weights::archive::{self, Member, directory};
+use crate::weights::archive::{self, CodeMember, Directory, Member, directory};
 use crate::weights::element_bytes;
-use crate::weights::pickle::{Refusal, Room, Tensor, Values, load};
+use crate::weights::pickle::{Id, Refusal, Room, Tensor, Value, Values, load};
 
 /// The locations of the storages' elements.
 pub(super) enum Places {
@@ -17,6 +17,16 @@ pub(super) enum Places {
     Archive(BTreeMap<String, Member>),
     /// After the pickles of a file of PyTorch before 1.6: where each begins, by its name.
     Legacy(BTreeMap<String, u64>),
+}
+
+/// All that a file says.
+pub(super) struct Contents {
+    /// The values of its pickle.
+    pub(super) values: Values,
+    /// The places of storages.
+    pub(super) places: Places,
+    /// The code of an archive of TorchScript, by the names of its members.
+    pub(super) code: BTreeMap<String, CodeMember>,
 }
 
 /// Keys under which training scripts nest the state dict.
@@ -41,11 +51,7 @@ const LEGACY_START: usize = 64;
 const LEGACY_HEADERS: usize = 3;
 
 /// All that a file says, and where its storages are.
-pub(super) fn read_values(
-    file: &mut File,
-    length: u64,
-    room: &mut Room,
-) -> Result<(Values, Places), Refusal> {
+pub(super) fn read_values(file: &mut File, length: u64, room: &mut Room) -> Result<Contents, Refusal> {
     let (place, magic) = TAR_MAGIC;
     let mut start = Vec::new();
     #[expect(clippy::disallowed_methods, reason = "`take` limits the bytes")]
@@ -68,12 +74,11 @@ pub(super) fn read_values(
     Err(Refusal::NoPickle(NO_TENSORS))
 }
 
-fn read_archive(file: &mut File, room: &mut Room) -> Result<(Values, Places), Refusal> {
-    let directory = directory(file, room)?;
-    if !directory.stored {
+fn read_archive(file: &mut File, room: &mut Room) -> Result<Contents, Refusal> {
+    let Directory { stored, code, members } = directory(file, room)?;
+    if !stored {
         return Err(Refusal::NoPickle("it is compressed; save the weights again with `torch.save`"));
     }
-    let members = directory.members;
     let Some(pickle) = members.get(archive::PICKLE) else { return Err(Refusal::NoPickle(NO_TENSORS)) };
     let order = members.get("byteorder").map(|order| order.start(file).map(|start| (start, order.length)));
     if let Some((start, length)) = order.transpose()? {
@@ -90,12 +95,12 @@ fn read_archive(file: &mut File, room: &mut Room) -> Result<(Values, Places), Re
     let start = pickle.start(file)?;
     file.seek(SeekFrom::Start(start))?;
     let values = load(&mut BufReader::new(file.take(pickle.length)), pickle.length, room)?;
-    Ok((values, Places::Archive(members)))
+    Ok(Contents { values, places: Places::Archive(members), code })
 }
 
 /// A file of PyTorch before 1.6: pickles one after the other, the last of which lists the storages behind it. Each begins with the
 /// number of its elements.
-fn read_legacy(file: &mut File, length: u64, room: &mut Room) -> Result<(Values, Places), Refusal> {
+fn read_legacy(file: &mut File, length: u64, room: &mut Room) -> Result<Contents, Refusal> {
     const NO_LIST: Refusal = Refusal::NoPickle("it does not list its storages");
     file.seek(SeekFrom::Start(0))?;
     let mut pickles = BufReader::new(&mut *file);
@@ -126,19 +131,32 @@ fn read_legacy(file: &mut File, length: u64, room: &mut Room) -> Result<(Values,
         let Some(Some(size)) = sizes.get(key) else { break };
         place = place.saturating_add(u64::from_le_bytes(count).saturating_mul(*size as u64));
     }
-    Ok((values, Places::Legacy(places)))
+    Ok(Contents { values, places: Places::Legacy(places), code: BTreeMap::new() })
 }
 
-/// The tensors of a state dict, which may be nested under a customary key.
+/// The tensors of a state dict, which may be nested under a customary key. A program of TorchScript is none: its tensors mean something only
+/// together with its code.
 pub(super) fn state_dict(values: &Values, room: &mut Room) -> Result<Vec<(String, Tensor)>, Refusal> {
     let root = values.root();
+    if matches!(values.get(root), Value::Object(_)) {
+        return Ok(Vec::new());
+    }
     let nested = NESTED.iter().filter_map(|key| values.entry(root, key));
     for from in nested.chain([root]) {
-        let found =
-            values.tensors(from, |name, axes| room.add(NAMED + 4 * name as u64 + axes as u64 * AXIS))?;
+        let found = tensors_below(values, from, room)?;
         if !found.is_empty() {
-            return Ok(found.into_iter().collect());
+            return Ok(found);
         }
     }
     Ok(Vec::new())
+}
+
+/// The tensors below a value.
+pub(super) fn tensors_below(
+    values: &Values,
+    from: Id,
+    room: &mut Room,
+) -> Result<Vec<(String, Tensor)>, Refusal> {
+    let found = values.tensors(from, |name, axes| room.add(NAMED + 4 * name as u64 + axes as u64 * AXIS))?;
+    Ok(found.into_iter().collect())
 }

@@ -58,7 +58,7 @@ fn convert(
             }
             serde_json::Value::Object(object)
         }
-        Value::Global(_) | Value::Storage(_) | Value::Tensor(_) | Value::Opaque => {
+        Value::Global(_) | Value::Storage(_) | Value::Tensor(_) | Value::Object(_) | Value::Opaque => {
             return Err("a part of it is neither a text, a number, a truth nor a list of such");
         }
     })
