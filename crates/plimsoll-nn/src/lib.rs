@@ -22,9 +22,10 @@ pub use error::ConfigError;
 pub use groups::ParameterGroup;
 pub use networks::{
     Architecture, AttentionUnet, Classifies, Constant, Design, DynUNet, EncoderNames, Extents, ForwardMode,
-    HdBet, Head, MedNeXt, Merging, MeshActivation, MeshNet, MonaiUNet, Network, NetworkName, NetworkSettings,
-    NetworkSize, PlainConvUNet, Primus, ResidualEncoderUNet, SEResNeXt50, SegResNet, SegResNetDS, StemPool,
-    StuNet, SwinUnetr, TokenPositions, UNet, UNetNorm, Unetr, UnknownNetwork, UpsampleMode, bounds,
+    HdBet, Head, LinkNet, MedNeXt, Merging, MeshActivation, MeshNet, MonaiUNet, Network, NetworkName,
+    NetworkSettings, NetworkSize, PlainConvUNet, Primus, ResidualEncoderUNet, SEResNeXt50, SegResNet,
+    SegResNetDS, StemPool, StuNet, SwinUnetr, TokenPositions, UNet, UNetNorm, Unetr, UnknownNetwork,
+    UpsampleMode, bounds,
 };
 pub use objective::{
     AppliesTo, Boundary, ClDice, HausdorffDt, MorphSkeleton, Objective, Otherwise, SkeletonRecall,

@@ -7,6 +7,7 @@ mod batch_sums;
 mod fusion;
 mod geometry;
 mod hd_bet;
+mod linknet;
 mod mednext;
 mod monai_unet;
 mod objective;

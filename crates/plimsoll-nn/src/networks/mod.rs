@@ -13,6 +13,7 @@ mod design;
 mod dynunet;
 mod extents;
 mod hd_bet;
+mod linknet;
 mod mednext;
 mod meshnet;
 mod monai_unet;
@@ -46,6 +47,7 @@ pub use design::{Design, NetworkSettings, NetworkSize, UpsampleMode};
 pub use dynunet::DynUNet;
 pub use extents::Extents;
 pub use hd_bet::HdBet;
+pub use linknet::LinkNet;
 pub use mednext::MedNeXt;
 pub use meshnet::{MeshActivation, MeshNet};
 pub use monai_unet::MonaiUNet;
@@ -424,6 +426,7 @@ networks! {
     "meshnet" => MeshNet: "MeshNet, dilated convolutions at the extent of the image",
     "unet" => MonaiUNet: "MONAI's UNet, for prediction only",
     "hdbet" => HdBet: "HD-BET's U-Net, for prediction only",
+    "linknet" => LinkNet: "LinkNet of deepbet, for prediction only",
     "seresnext50" => SEResNeXt50: "SE-ResNeXt50 32×4d, which gives an image one class",
 }
 
@@ -481,7 +484,7 @@ mod tests {
         let error = "swine".parse::<NetworkName>().unwrap_err().to_string();
         assert_eq!(
             error,
-            "unknown network `swine`; known: plain, dynunet, resenc, segresnet, segresnetds, swinunetr, unetr, mednext, attentionunet, stunet, primus, meshnet, unet, hdbet, seresnext50"
+            "unknown network `swine`; known: plain, dynunet, resenc, segresnet, segresnetds, swinunetr, unetr, mednext, attentionunet, stunet, primus, meshnet, unet, hdbet, linknet, seresnext50"
         );
     }
 
