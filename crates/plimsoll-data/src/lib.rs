@@ -70,8 +70,8 @@ pub use patch::{
     TargetGrid, TargetSpacing, pull, resampled_shape,
 };
 pub use preparation::{
-    Interpolation, LabelTies, MaskedNormalisation, MonaiIntensity, MonaiSteps, NnUnetSteps, Planes,
-    Preparation, Resizing, StepOrder, ZoomSteps,
+    Interpolation, LabelTies, LocatedSteps, MaskedNormalisation, MonaiIntensity, MonaiSteps, NnUnetSteps,
+    Planes, Preparation, Resizing, StepOrder, ZoomSteps,
 };
 pub use prepare::{
     Normalising, PREPARED_SCRATCH, PrepareError, PreparedCase, PreparedGrid, Preparing, SpacedCase,

@@ -20,6 +20,31 @@ pub enum Preparation {
     Zoomed(ZoomSteps),
     /// Transforms of MONAI.
     Monai(MonaiSteps),
+    /// Two looks: at all of an image, and at the box of what the first network found.
+    Located(LocatedSteps),
+}
+
+/// Two networks at fixed extents, the first of which finds the box that the second sees, as deepbet has them. Images are brought to the canonical orientation;
+/// the axes of the networks go from left to right, from back to front, from bottom to top. Each extent takes the nearest
+/// voxels of an image or of a box, whatever its shape.
+///
+/// Intensities are mapped from between two quantiles of the first look to 0 to 1 and clipped, and then to a mean and a deviation.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LocatedSteps {
+    /// The extent of the first look.
+    pub coarse: [usize; 3],
+    /// The extent of the second.
+    pub fine: [usize; 3],
+    /// The share by which the box grows to each side.
+    pub margin: f64,
+    /// The share of a plane that must be marked for the plane to be in the box.
+    pub least_share: f64,
+    /// The two quantiles, interpolated between the nearest voxels.
+    pub quantiles: [f64; 2],
+    /// The mean of what a network sees.
+    pub mean: f64,
+    /// The deviation.
+    pub deviation: f64,
 }
 
 /// `Orientationd("RAS")`, `Spacingd` and a transform of intensities of MONAI, one after the other. The

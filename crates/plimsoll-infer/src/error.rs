@@ -11,6 +11,7 @@ use plimsoll_plan::{EngineError, PlanError};
 use plimsoll_run::RunError;
 use plimsoll_volume::{GeometryDifference, VolumeError};
 
+use crate::located::LocatedFault;
 use crate::options::RingStorage;
 
 /// Why a case cannot be predicted.
@@ -117,6 +118,14 @@ pub enum InferError {
         case: String,
         /// Why.
         source: Box<PrepareError>,
+    },
+    /// A model of two networks cannot mark a case.
+    #[error("{case}: {source}")]
+    Located {
+        /// The case.
+        case: String,
+        /// Why.
+        source: LocatedFault,
     },
     /// Probabilities cannot be written, or cannot be read back.
     #[error("the probabilities in {}: {source}", path.display())]
@@ -257,6 +266,7 @@ impl InferError {
             | InferError::OtherGrid { .. }
             | InferError::SeveralChannels { .. }
             | InferError::Normalisation { .. }
+            | InferError::Located { .. }
             | InferError::NotFinite { .. }
             | InferError::Image(_)
             | InferError::Patch(_)
@@ -292,6 +302,7 @@ impl InferError {
             InferError::Unsound { problem } => problem.hint.clone(),
             InferError::Normalisation { source, .. } => source.remedy(),
             InferError::Prepare { source, .. } => source.remedy(),
+            InferError::Located { source, .. } => Some(source.remedy().into()),
             InferError::Probabilities { source, .. } => Some(match source.kind() {
                 io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => {
                     "predict the case again with probabilities, from the same images".into()

@@ -20,6 +20,7 @@
 //! | `predicting` | a case from its files to its files, and folders of cases: [`Predictor`] is the façade |
 //! | `classification` | classes of plain images, beside `predicting` |
 //! | `interactive` | objects that prompts mark, beside `predicting`: [`InteractiveSession`] is the façade |
+//! | `located` | models of two networks, the first of which finds the box that the second sees, beside `predicting` |
 //! | `planning` | the memory and the time of a case before anything is allocated for it |
 //! | `summing` | windows through the network, sums of their logits, and the way back to the stored grid |
 //! | `structures` | features of the structures in a label map, beside `predicting` |
@@ -34,6 +35,7 @@ mod classification;
 mod error;
 mod interactive;
 mod labels;
+mod located;
 mod options;
 mod planning;
 mod predicting;
@@ -60,6 +62,7 @@ pub use labels::label_statistics::{LabelStatistics, label_statistics};
 pub use labels::segmentation_file::write_segmentation;
 pub use labels::skin::{SkinFiles, write_skin};
 pub use labels::zoomed_labels::{labels_as_stored, write_zoomed, zoomed_image};
+pub use located::LocatedFault;
 pub use options::{PredictOptions, RingStorage, Summed, WindowWeights};
 pub use planning::plan::{CaseEstimate, PredictPlan};
 pub use planning::work::planned_work;

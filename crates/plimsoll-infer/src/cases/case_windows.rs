@@ -106,6 +106,8 @@ impl<'a> CasePlace<'a> {
             Preparation::Zoomed(_) | Preparation::Monai(_) if other.is_some() => {
                 Err(refused(case, PrepareError::OtherSpacing))
             }
+            // Its windows are not of one grid. Who asks for a place asks for one at another spacing.
+            Preparation::Located(_) => Err(refused(case, PrepareError::OtherSpacing)),
             Preparation::Canonical { spacing } => {
                 let (canonical, _) = geometry.canonical();
                 let own = canonical.spacing();

@@ -5,6 +5,7 @@ use plimsoll_volume::VoxelBox;
 
 use crate::cases::case_windows::{CaseImages, CasePlace};
 use crate::cases::headers::Headers;
+use crate::located::steps_of;
 use crate::summing::rows::{Rows, slices_of};
 use crate::{CaseRequest, InferError};
 
@@ -21,6 +22,11 @@ pub fn planned_work(
     let CaseRequest { case, earlier, within, .. } = *request;
     let headers = Headers::read(case, earlier)?;
     let headers = headers.ok_or_else(|| InferError::Unreadable { case: case.id.clone() })?;
+    let stored = headers.geometry.voxel_count() as u64;
+    if let Some(steps) = steps_of(&model.preparation) {
+        let voxels = [steps.coarse, steps.fine].map(|[d, h, w]| (d * h * w) as u64);
+        return Ok(voxels.into_iter().fold(stored, u64::saturating_add));
+    }
     let images = CaseImages {
         case,
         geometry: &headers.geometry,
@@ -35,6 +41,5 @@ pub fn planned_work(
     let windows = Rows::for_model(place.largest_grid(), model, step, slab_axis).windows();
     let patch = model.patch.iter().fold(1, |voxels: u64, extent| voxels.saturating_mul(*extent as u64));
     let passes = (windows as u64).saturating_mul(model.weights.len() as u64);
-    let stored = headers.geometry.voxel_count() as u64;
     Ok(passes.saturating_mul(patch).saturating_add(stored))
 }

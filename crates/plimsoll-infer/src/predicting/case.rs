@@ -19,6 +19,7 @@ use crate::labels::npz::ProbabilityWriter;
 use crate::labels::slice_output::{SliceOutput, Waiting};
 use crate::labels::spool::Record;
 use crate::labels::wanted::Wanted;
+use crate::located::steps_of;
 use crate::planning::case_needs::CaseMemory;
 use crate::planning::case_planner::PlannedCase;
 use crate::planning::plan::PredictPlan;
@@ -44,11 +45,17 @@ impl Predictor {
     pub(crate) fn predict_case(
         &mut self,
         input: CaseInput<'_>,
-        CaseOutput { labels, probabilities }: CaseOutput<'_>,
+        output: CaseOutput<'_>,
         LookAhead { before, next }: LookAhead<'_>,
         stop: &AtomicBool,
         observe: &mut dyn FnMut(Progress),
     ) -> Result<PredictedCase, InferError> {
+        // Shared, so that the engine can be replaced while the model's answers and steps are in use.
+        let model = Arc::clone(&self.network.model);
+        if let Some(steps) = steps_of(&model.preparation) {
+            return self.predict_located(steps, input, output, stop, observe);
+        }
+        let CaseOutput { labels, probabilities } = output;
         let case = input.case;
         let mut clock = Clock::start();
         check_going(case, stop)?;
@@ -57,8 +64,6 @@ impl Predictor {
         let headers = Headers::read(case, input.earlier)?.ok_or_else(|| unreadable(case))?;
         let spacing = self.planning().spacing_of(case);
         let images = CaseImages::inspected(input, &fingerprint, headers.stated, spacing);
-        // Shared, so that the engine can be replaced while the model's answers and steps are in use.
-        let model = Arc::clone(&self.network.model);
         let place = CasePlace::new(&model, images)?;
         self.fit(place.window(&model))?;
         let next = next.and_then(|next| Some((Needed::read(next.case, next.earlier).ok()??, next)));

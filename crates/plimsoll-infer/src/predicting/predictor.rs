@@ -16,6 +16,7 @@ use crate::cases::case_spacing::{CaseSpacing, CaseView};
 use crate::cases::request::{CaseGrid, CaseInput, CaseRequest};
 use crate::error::InferError;
 use crate::labels::label_sink::{LabelFile, LabelSink};
+use crate::located::steps_of;
 use crate::options::PredictOptions;
 use crate::planning::case_needs::Planning;
 use crate::planning::engines::{Alternatives, overhead, window_below};
@@ -90,8 +91,10 @@ impl Predictor {
         backend: Arc<dyn Backend>,
         budget: &Budget,
     ) -> Result<Predictor, InferError> {
-        // The caller's thread is always one.
-        let (threads, window_batch) = (options.threads.max(1), options.window_batch.max(1));
+        // The caller's thread is always one. Each of two looks has one window.
+        let is_located = steps_of(&model.preparation).is_some();
+        let window_batch = if is_located { 1 } else { options.window_batch.max(1) };
+        let threads = options.threads.max(1);
         let options = PredictOptions { threads, window_batch, ..options };
         let overhead = budget.reserve("overhead", overhead).map_err(InferError::Overhead)?;
         let patch = window_below(&model, &options, &*backend, budget)?;
@@ -121,21 +124,38 @@ impl Predictor {
 
     /// Returns a predictor that is fitted to the window of a case, to plan with: on a ledger of its own, where all that is reserved beside this
     /// one's network is reserved too. `None` if this one is fitted to it.
-    fn fitted_to(&self, window: [usize; 3]) -> Result<Option<(Predictor, Reservation)>, InferError> {
-        let network = &self.network;
-        if window == network.model.patch {
+    pub(crate) fn fitted_to(
+        &self,
+        window: [usize; 3],
+    ) -> Result<Option<(Predictor, Reservation)>, InferError> {
+        if window == self.network.model.patch {
             return Ok(None);
         }
+        self.fitted_on(window, Budget::new(self.network.budget.limit())).map(Some)
+    }
+
+    /// Returns a predictor that is fitted to the window of a case, on a ledger, with the reservation of all that is reserved beside this one's
+    /// network.
+    pub(crate) fn fitted_on(
+        &self,
+        window: [usize; 3],
+        ledger: Budget,
+    ) -> Result<(Predictor, Reservation), InferError> {
+        let network = &self.network;
         let running = network.running.as_ref().map(|running| running.engine.plan());
         let engine = running.map_or(Bytes::ZERO, |plan| engine_bytes(&*network.backend, plan));
-        let ledger = Budget::new(network.budget.limit());
         let overhead = self.overhead.bytes();
         let others = ledger.reserve("others", network.budget.used() - self.held - engine - overhead)?;
         let model = SegmentationModel { patch: window, ..(*network.model).clone() };
         let backend = Arc::clone(&network.backend);
         let mut fitted = Predictor::beside(overhead, model, network.options, backend, &ledger)?;
         fitted.spacings = self.spacings.clone();
-        Ok(Some((fitted, others)))
+        Ok((fitted, others))
+    }
+
+    /// The bytes of the process itself.
+    pub(crate) fn overhead(&self) -> Bytes {
+        self.overhead.bytes()
     }
 
     /// Plans cases, each with the network fitted to its window; `ahead` returns the bytes in which the case behind each is read meanwhile.
@@ -144,6 +164,9 @@ impl Predictor {
         requests: &[CaseRequest<'_>],
         ahead: impl Fn(usize) -> Option<Bytes>,
     ) -> Result<Vec<Result<CaseEstimate, InferError>>, InferError> {
+        if let Some(steps) = steps_of(&self.model().preparation) {
+            return Ok(requests.iter().map(|request| self.estimate_located(steps, request)).collect());
+        }
         if !matches!(self.model().windows, WindowLayout::Whole { .. }) {
             return self.planning().plan_beside(requests, ahead);
         }
@@ -224,6 +247,9 @@ impl Predictor {
     /// # Errors
     /// Returns an error if the memory limit is too low for it, or its spacing is not plausible.
     pub fn plan_grid(&self, planned: &CaseGrid<'_>) -> Result<PredictPlan, InferError> {
+        if steps_of(&self.model().preparation).is_some() {
+            return Ok(self.estimate_grid(planned)?.plan);
+        }
         match self.fitted_to(self.planning().window_of_grid(planned)?)? {
             Some((fitted, _others)) => fitted.planning().plan_grid(planned),
             None => self.planning().plan_grid(planned),
@@ -235,6 +261,9 @@ impl Predictor {
     /// # Errors
     /// Returns the errors of [`plan_grid`](Predictor::plan_grid).
     pub fn estimate_grid(&self, planned: &CaseGrid<'_>) -> Result<CaseEstimate, InferError> {
+        if let Some(steps) = steps_of(&self.model().preparation) {
+            return self.estimate_located_grid(steps, planned.name, &planned.geometry, Bytes::ZERO);
+        }
         match self.fitted_to(self.planning().window_of_grid(planned)?)? {
             Some((fitted, _others)) => fitted.planning().estimate_grid(planned),
             None => self.planning().estimate_grid(planned),

@@ -64,7 +64,10 @@ impl SlidingWindow {
         })?;
         let scratch = match model.preparation {
             Preparation::Canonical { .. } => Scratch::for_patches(model.patch, usize::MAX),
-            Preparation::NnUnet(_) | Preparation::Zoomed(_) | Preparation::Monai(_) => PREPARED_SCRATCH,
+            Preparation::NnUnet(_)
+            | Preparation::Zoomed(_)
+            | Preparation::Monai(_)
+            | Preparation::Located(_) => PREPARED_SCRATCH,
         };
         Ok(SlidingWindow {
             weights: Weights::new(model.windows, model.patch, options.window_weights),

@@ -237,7 +237,7 @@ fn offered(predictor: &Predictor, request: &CaseRequest<'_>, trained: CaseView) 
     let coarser = match predictor.model().preparation {
         Preparation::Canonical { spacing } => spacing,
         Preparation::NnUnet(ref steps) => steps.spacing,
-        Preparation::Zoomed(_) | Preparation::Monai(_) => return None,
+        Preparation::Zoomed(_) | Preparation::Monai(_) | Preparation::Located(_) => return None,
     };
     let coarser = match coarser {
         TargetSpacing::Native(Spacing(lengths)) | TargetSpacing::Volume(Spacing(lengths)) => {
