@@ -144,7 +144,7 @@ class Model:
         )
         self._description: dict[str, Any] = json.loads(self._model.description())
         for name, value in {"tile_step_size": tile_step_size, "use_gaussian": use_gaussian}.items():
-            program = {"monai": "MONAI", "hd-bet": "HD-BET"}.get(self.kind)
+            program = {"monai": "MONAI", "hd-bet": "HD-BET", "deepbet": "deepbet"}.get(self.kind)
             if value is not None and program:
                 raise ValueError(f"{name} has no effect: a model of {program} has windows of its own; leave it out")
 
@@ -167,7 +167,7 @@ class Model:
 
     @property
     def kind(self) -> str:
-        """The origin: ``"run"``, ``"file"``, ``"nnunet"``, ``"monai"`` or ``"hd-bet"``."""
+        """The origin: ``"run"``, ``"file"``, ``"nnunet"``, ``"monai"``, ``"hd-bet"`` or ``"deepbet"``."""
         return str(self._description["kind"])
 
     @property

@@ -174,13 +174,13 @@ def import_models(
     callbacks: Callbacks = None,
     progress: bool | None = None,
 ) -> ImportedModels:
-    """Unpack an archive of nnU-Net, copy models of a folder, or convert a MeshNet of brainchop or HD-BET.
+    """Unpack an archive of nnU-Net, copy models of a folder, or convert a MeshNet of brainchop, HD-BET or deepbet.
 
     Parameters
     ----------
     archive : path
         The archive, a folder with models in it, a MeshNet of TensorFlow.js (its ``model.json`` or its folder), or the
-        folder of HD-BET's folds or package.
+        folder of HD-BET's folds, of deepbet's networks or of the package of one.
     output : path
         The folder that they are put into, as ``nnUNet_results``.
     ram : str or int, optional

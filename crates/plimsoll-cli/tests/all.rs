@@ -8,6 +8,7 @@ mod bids;
 mod built;
 mod compare;
 mod data_path;
+mod deepbet;
 mod dicom_labels;
 mod dicom_segmentation;
 mod documents;

@@ -8,6 +8,7 @@ use plimsoll_nn::ConfigError;
 use plimsoll_nn::weights::WeightError;
 use plimsoll_run::{FoldName, FolderUse, RunError, RunFolder};
 
+use crate::deepbet::DeepbetError;
 use crate::hd_bet::HdBetError;
 use crate::monai::MonaiError;
 use crate::nnunet::NnUnetError;
@@ -45,6 +46,9 @@ pub enum ModelError {
     /// A model of HD-BET cannot be used.
     #[error("{0}")]
     HdBet(#[source] Box<HdBetError>),
+    /// A model of deepbet cannot be used.
+    #[error("{0}")]
+    Deepbet(#[source] Box<DeepbetError>),
     /// A model of TensorFlow.js cannot be imported.
     #[error("{0}")]
     TensorFlow(#[source] Box<TensorFlowError>),
@@ -222,6 +226,12 @@ impl From<HdBetError> for ModelError {
     }
 }
 
+impl From<DeepbetError> for ModelError {
+    fn from(error: DeepbetError) -> ModelError {
+        ModelError::Deepbet(Box::new(error))
+    }
+}
+
 impl From<TensorFlowError> for ModelError {
     fn from(error: TensorFlowError) -> ModelError {
         ModelError::TensorFlow(Box::new(error))
@@ -252,6 +262,7 @@ impl ModelError {
             ModelError::NotExported { hint, .. } => Some((*hint).into()),
             ModelError::Monai(error) => Some(error.remedy()),
             ModelError::HdBet(error) => Some(error.remedy()),
+            ModelError::Deepbet(error) => Some(error.remedy()),
             ModelError::TensorFlow(error) => Some(error.remedy()),
             ModelError::SeveralUses { .. } => Some(
                 "move one of them to another folder, or name the folder of one fold or of one pair itself".into(),

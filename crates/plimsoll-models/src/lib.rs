@@ -8,9 +8,11 @@
 //! Models leave as weights of their authors' names ([`export_weights`]), ONNX graphs ([`onnx`]), nnU-Net folders or one file.
 #![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::disallowed_types))]
 
+pub mod deepbet;
 mod error;
 mod export;
 pub mod hd_bet;
+mod imports;
 mod model;
 pub mod model_file;
 mod model_source;
@@ -21,7 +23,9 @@ pub mod onnx;
 mod open;
 mod segmentation_model;
 mod start;
+mod tensor_copies;
 pub mod tensorflow_js;
+mod torch_script;
 pub mod total_segmentator;
 
 pub use error::ModelError;

@@ -38,7 +38,7 @@ pub enum ModelSource {
     File(PathBuf),
     /// The folder of a bundle of MONAI.
     MonaiBundle(PathBuf),
-    /// A `model.toml` that describes weights of MONAI or of HD-BET.
+    /// A `model.toml` that describes weights of MONAI, of HD-BET or of deepbet.
     MonaiConfig(PathBuf),
 }
 

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use plimsoll_memory::Budget;
 use plimsoll_run::{CheckpointKind, FoldName, RunConfig, RunFolder};
 
+use crate::deepbet::DeepbetModel;
 use crate::hd_bet::HdBetModel;
 use crate::model_file::ModelFile;
 use crate::monai::MonaiModel;
@@ -67,6 +68,13 @@ pub enum OpenedModel {
         /// The model.
         model: Box<HdBetModel>,
     },
+    /// A model of deepbet.
+    Deepbet {
+        /// The description's file.
+        path: PathBuf,
+        /// The model.
+        model: Box<DeepbetModel>,
+    },
 }
 
 impl OpenedModel {
@@ -124,6 +132,11 @@ impl OpenedModel {
                 let model = Box::new(HdBetModel::open(&file, &folds, budget)?);
                 Ok(OpenedModel::HdBet { path: file, model })
             }
+            ModelSource::MonaiConfig(file) if DeepbetModel::is_one(&file) => {
+                expect_no_fold(path, *fold)?;
+                let model = Box::new(DeepbetModel::open(&file, budget)?);
+                Ok(OpenedModel::Deepbet { path: file, model })
+            }
             ModelSource::MonaiConfig(file) => {
                 expect_no_fold(path, *fold)?;
                 let model = Box::new(MonaiModel::open_config(&file, budget)?);
@@ -139,7 +152,9 @@ impl OpenedModel {
             | OpenedModel::Pairs { folder, .. }
             | OpenedModel::NnUnet { folder, .. } => folder,
             OpenedModel::File { file, .. } => &file.path,
-            OpenedModel::Monai { path, .. } | OpenedModel::HdBet { path, .. } => path,
+            OpenedModel::Monai { path, .. }
+            | OpenedModel::HdBet { path, .. }
+            | OpenedModel::Deepbet { path, .. } => path,
         }
     }
 
@@ -162,6 +177,7 @@ impl OpenedModel {
             OpenedModel::NnUnet { model, .. } => model.lines(),
             OpenedModel::Monai { model, .. } => model.lines(),
             OpenedModel::HdBet { model, .. } => model.lines(),
+            OpenedModel::Deepbet { model, .. } => model.lines(),
         }
     }
 
@@ -175,6 +191,7 @@ impl OpenedModel {
             OpenedModel::NnUnet { model, .. } => Ok(model.model),
             OpenedModel::Monai { model, .. } => Ok(model.model),
             OpenedModel::HdBet { model, .. } => Ok(model.model),
+            OpenedModel::Deepbet { model, .. } => Ok(model.model),
             OpenedModel::Pairs { folder, .. } => Err(ModelError::OfImages { path: folder }),
         }
     }
@@ -192,7 +209,8 @@ impl OpenedModel {
             }
             OpenedModel::NnUnet { folder: path, .. }
             | OpenedModel::Monai { path, .. }
-            | OpenedModel::HdBet { path, .. } => Err(ModelError::NotARun { path }),
+            | OpenedModel::HdBet { path, .. }
+            | OpenedModel::Deepbet { path, .. } => Err(ModelError::NotARun { path }),
         }
     }
 }

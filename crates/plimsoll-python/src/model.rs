@@ -150,6 +150,7 @@ impl ArrayModel {
             OpenedModel::NnUnet { .. } => "nnunet",
             OpenedModel::Monai { .. } => "monai",
             OpenedModel::HdBet { .. } => "hd-bet",
+            OpenedModel::Deepbet { .. } => "deepbet",
         };
         if options.folds.len() > 1 && !["nnunet", "hd-bet"].contains(&kind) {
             return Err(Failure::argument(

@@ -11,7 +11,7 @@ use super::{Ram, WhichCheckpoint};
 /// A command on models.
 #[derive(Debug, Subcommand)]
 pub enum Models {
-    /// Unpack an archive of nnUNetv2_export_model_to_zip, copy models of a folder, or convert a MeshNet of brainchop or HD-BET.
+    /// Unpack an archive of nnUNetv2_export_model_to_zip, copy models of a folder, or convert a MeshNet of brainchop, HD-BET or deepbet.
     Import(ImportModels),
     /// Print a model's network, channels, labels and folds.
     Show(ShowModels),
@@ -50,7 +50,7 @@ pub struct VerifyModel {
 /// Models to import.
 #[derive(Debug, ClapArgs)]
 pub struct ImportModels {
-    /// A .zip file of nnU-Net, a folder with models in it, a MeshNet of TensorFlow.js (its model.json or its folder), or the folder of HD-BET's folds or package.
+    /// A .zip file of nnU-Net, a folder with models in it, a MeshNet of TensorFlow.js (its model.json or its folder), or the folder of HD-BET's folds, of deepbet's networks or of the package of one.
     pub from: PathBuf,
     /// The target folder [default: the variable nnUNet_results, or else the current folder].
     #[arg(short, long, value_name = "DIR")]

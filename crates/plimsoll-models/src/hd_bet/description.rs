@@ -17,10 +17,9 @@ use plimsoll_volume::Spacing;
 use serde::{Deserialize, Serialize};
 
 use super::{FOLDS, HdBetError, PROGRAM, weights_of};
+use crate::imports::{LONGEST_DESCRIPTION, program_of};
 use crate::{Answers, Interpolated, ModelError, SegmentationModel, WindowLayout};
 
-/// The longest description that is read.
-const LONGEST: u64 = 64 << 10;
 /// The most heap that reading one byte takes.
 const HEAP_PER_BYTE: u64 = 64;
 /// HD-BET's spacing, in millimetres.
@@ -52,12 +51,6 @@ struct NetworkEntry {
     init_filters: usize,
 }
 
-/// The key of `program`, which no description of other models has.
-#[derive(Deserialize)]
-struct Beginning {
-    program: Option<String>,
-}
-
 /// Returns the text of a description of a network.
 pub(super) fn text_of(net: &HdBet) -> Result<String, String> {
     let file = File {
@@ -83,10 +76,7 @@ pub struct HdBetModel {
 impl HdBetModel {
     /// Returns `true` if a `model.toml` is of HD-BET. One that cannot be read is of none.
     pub(crate) fn is_one(path: &Path) -> bool {
-        let is_short = plimsoll_disk::metadata(path).is_ok_and(|found| found.len() <= LONGEST);
-        let text = if is_short { plimsoll_disk::read_to_string(path, LONGEST).ok() } else { None };
-        let beginning = text.and_then(|text| toml::from_str::<Beginning>(&text).ok());
-        beginning.and_then(|beginning| beginning.program).is_some_and(|program| program == PROGRAM)
+        program_of(path).is_some_and(|program| program == PROGRAM)
     }
 
     /// Opens a `model.toml`, with some of its folds, or with all if none are named.
@@ -99,8 +89,8 @@ impl HdBetModel {
             ModelError::from(HdBetError::Description { path: path.into(), why: printable(&why) })
         };
         let length = plimsoll_disk::metadata(path).map_err(io)?.len();
-        if length > LONGEST {
-            return Err(refuse(format!("it has {length} bytes, more than {LONGEST}")));
+        if length > LONGEST_DESCRIPTION {
+            return Err(refuse(format!("it has {length} bytes, more than {LONGEST_DESCRIPTION}")));
         }
         let held = budget.reserve("a model.toml", Bytes(length * HEAP_PER_BYTE));
         let _held = held.map_err(|source| HdBetError::OverBudget { path: path.into(), source })?;

