@@ -340,7 +340,7 @@ mod tests {
         match error {
             DeviceError::NoDriver => Some(("cannot be loaded", "install the driver")),
             DeviceError::StaticProgram => Some(("linked statically", "`linux-gnu`")),
-            DeviceError::NoDevice { found: 0, .. } => Some(("the driver has found 0", "nvidia-smi -L")),
+            DeviceError::NoDevice { found: 0, .. } => Some(("found 0", "nvidia-smi -L")),
             DeviceError::TooOld { .. } => Some(("the kernels need sm_70 (Volta, 2017)", "‹device=cpu›")),
             DeviceError::TooOldDriver { .. } => Some(("CUDA 11.4 is needed", "470 or later")),
             _ => None,
