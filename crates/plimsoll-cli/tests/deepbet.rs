@@ -127,8 +127,9 @@ fn labels_are_those_of_deepbet() {
     let differences = example.differences(&["--threads", "2"]);
     assert!(differences <= all / 10_000, "{differences} of {all}");
     assert_eq!(example.differences(&["--threads", "1"]), differences);
+    // The networks are small and were not trained, so that many logits are close to each other.
     let differences = example.differences(&["--precision", "bf16"]);
-    assert!(differences < all / 50, "{differences} of {all}");
+    assert!(differences < all / 25, "{differences} of {all}");
 }
 
 #[test]

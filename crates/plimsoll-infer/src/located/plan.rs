@@ -77,13 +77,20 @@ impl Predictor {
     }
 
     /// Plans both looks, each with the network fitted to it.
+    ///
+    /// # Errors
+    /// Returns the error of the look that needs the higher limit, so that its remedy suffices for both.
     pub(super) fn plan_located(
         &self,
         steps: &LocatedSteps,
         case: &LocatedCase<'_>,
     ) -> Result<LocatedPlan, InferError> {
-        let coarse = self.plan_look(steps, case, steps.coarse)?;
-        let fine = self.plan_look(steps, case, steps.fine)?;
+        let looks = [steps.coarse, steps.fine].map(|window| self.plan_look(steps, case, window));
+        let [coarse, fine] = match looks {
+            [Ok(coarse), Ok(fine)] => [coarse, fine],
+            [Err(coarse), Err(fine)] if needed(&fine) > needed(&coarse) => return Err(fine),
+            [Err(error), _] | [_, Err(error)] => return Err(error),
+        };
         let seconds = coarse.plan.predicted_seconds + fine.plan.predicted_seconds;
         let least = coarse.least.max(fine.least);
         let larger = if coarse.plan.total_bytes > fine.plan.total_bytes { coarse } else { fine };
@@ -180,6 +187,14 @@ impl Predictor {
             runs: 1,
             window_batch: network.options.window_batch,
         })
+    }
+}
+
+/// The limit that an error asks for; `None` for other faults.
+fn needed(error: &InferError) -> Option<Bytes> {
+    match error {
+        InferError::Infeasible { needed, .. } => Some(*needed),
+        _ => None,
     }
 }
 
