@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use plimsoll_graph::Shape;
+use plimsoll_graph::{DType, Role, Shape};
 use plimsoll_memory::{Budget, Bytes, OverBudget};
 use plimsoll_nn::weights::{PytorchFile, WeightError, safetensors};
+use plimsoll_nn::{Architecture, predict};
 
 use crate::ModelError;
 use crate::new_files::NewFiles;
@@ -19,6 +20,34 @@ pub(crate) struct TensorSource {
 }
 
 impl TensorSource {
+    /// Finds all tensors of a network in a file. `network` names it in a difference, such as "HD-BET's network".
+    ///
+    /// # Errors
+    /// Returns what `refuse` makes of a tensor that is not in the file or has another shape, or an error if the network makes no program.
+    pub(crate) fn of_network(
+        path: &Path,
+        file: PytorchFile,
+        net: &dyn Architecture,
+        network: &str,
+        refuse: impl Fn(String) -> ModelError,
+    ) -> Result<TensorSource, ModelError> {
+        let program = predict(net, net.extents().next_larger([1; 3]), 1, DType::F32)?;
+        let needed = program.with_role(Role::Parameter).map(|id| program.tensor(id));
+        let tensors: Vec<(String, Shape)> =
+            needed.map(|info| (info.name.clone(), info.shape.clone())).collect();
+        let idle = net.idle_biases().into_iter().map(|(name, length)| (name, Shape(vec![length])));
+        for (name, shape) in tensors.iter().cloned().chain(idle) {
+            match file.shape(&name) {
+                Some(found) if found == shape => {}
+                Some(found) => {
+                    return Err(refuse(format!("`{name}` has the shape {found}, but {network} has {shape}")));
+                }
+                None => return Err(refuse(format!("there is no tensor `{name}`"))),
+            }
+        }
+        Ok(TensorSource { path: path.into(), file, tensors })
+    }
+
     /// Writes the tensors to a new file, and checks the others.
     ///
     /// # Errors

@@ -2,10 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use plimsoll_graph::{DType, Role, Shape};
 use plimsoll_memory::Budget;
 use plimsoll_nn::weights::TorchScriptFile;
-use plimsoll_nn::{Architecture, LinkNet, predict};
+use plimsoll_nn::{Architecture, LinkNet};
 
 use super::DeepbetError;
 use super::topology::topology;
@@ -54,27 +53,17 @@ impl NetworkFile {
         }
         let net = LinkNet::new(inputs, CLASSES, init_filters);
         net.check().map_err(|fault| refuse(fault.to_string()))?;
-        let program = predict(&net, net.extents().next_larger([1; 3]), 1, DType::F32)?;
-        let needed = program.with_role(Role::Parameter).map(|id| program.tensor(id));
-        let tensors: Vec<(String, Shape)> =
-            needed.map(|info| (info.name.clone(), info.shape.clone())).collect();
-        let idle = net.idle_biases().into_iter().map(|(name, length)| (name, Shape(vec![length])));
-        let all: Vec<(String, Shape)> = tensors.iter().cloned().chain(idle).collect();
-        for (name, shape) in &all {
-            match file.shape(name) {
-                Some(found) if found == *shape => {}
-                Some(found) => {
-                    let why = format!("`{name}` has the shape {found}, but deepbet's network has {shape}");
-                    return Err(refuse(why).into());
-                }
-                None => return Err(refuse(format!("there is no tensor `{name}`")).into()),
-            }
-        }
-        let known = |name: &&str| all.iter().any(|(known, _)| known == name);
-        if let Some(name) = file.names().find(|name| !known(name)) {
+        let source =
+            TensorSource::of_network(path, file, &net, "deepbet's network", |why| refuse(why).into())?;
+        let idle = net.idle_biases();
+        let is_known = |name: &str| {
+            source.tensors.iter().any(|(known, _)| known == name)
+                || idle.iter().any(|(known, _)| known == name)
+        };
+        if let Some(name) = source.file.names().find(|name| !is_known(name)) {
             return Err(refuse(format!("deepbet's network has no tensor `{name}`")).into());
         }
-        Ok(NetworkFile { source: TensorSource { path: path.into(), file, tensors }, net })
+        Ok(NetworkFile { source, net })
     }
 
     /// The network.

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use plimsoll_graph::{DType, Role, Shape};
+use plimsoll_graph::Shape;
 use plimsoll_memory::Budget;
 use plimsoll_nn::weights::PytorchFile;
-use plimsoll_nn::{Architecture, HdBet, predict};
+use plimsoll_nn::{Architecture, HdBet};
 
 use super::HdBetError;
 use crate::ModelError;
@@ -45,25 +45,12 @@ impl Fold {
         }
         let net = HdBet::new(inputs, CLASSES, init_filters);
         net.check().map_err(|fault| refuse(fault.to_string()))?;
-        let program = predict(&net, net.extents().next_larger([1; 3]), 1, DType::F32)?;
-        let needed = program.with_role(Role::Parameter).map(|id| program.tensor(id));
-        let tensors: Vec<(String, Shape)> =
-            needed.map(|info| (info.name.clone(), info.shape.clone())).collect();
-        let idle = net.idle_biases().into_iter().map(|(name, length)| (name, Shape(vec![length])));
-        for (name, shape) in tensors.iter().cloned().chain(idle) {
-            match file.shape(&name) {
-                Some(found) if found == shape => {}
-                Some(found) => {
-                    let why = format!("`{name}` has the shape {found}, but HD-BET's network has {shape}");
-                    return Err(refuse(why).into());
-                }
-                None => return Err(refuse(format!("there is no tensor `{name}`")).into()),
-            }
-        }
-        if let Some(name) = unknown(&file, &tensors, &net) {
+        let source =
+            TensorSource::of_network(path, file, &net, "HD-BET's network", |why| refuse(why).into())?;
+        if let Some(name) = unknown(&source.file, &source.tensors, &net) {
             return Err(refuse(format!("HD-BET's network has no tensor `{name}`")).into());
         }
-        Ok(Fold { source: TensorSource { path: path.into(), file, tensors }, net })
+        Ok(Fold { source, net })
     }
 
     /// The network.
