@@ -249,8 +249,11 @@ fn grid(root: &Entry<'_>, network: &Network, encoder: &str) -> Result<Option<[us
         };
     };
     let (positions, stages) = positions;
-    let expected = format!("{encoder}{}", positions.name.strip_prefix(stages).unwrap_or_default());
     let embedding = root.need("key_to_lpe")?;
+    let name = positions.name.strip_prefix(stages);
+    let name =
+        name.ok_or_else(|| embedding.refuse("this network has its positions outside of its encoder"))?;
+    let expected = format!("{encoder}{name}");
     if embedding.text()? != expected {
         return Err(embedding.refuse(format!("it must be `{expected}`")));
     }

@@ -81,7 +81,8 @@ impl Tracer<'_> {
         if self.calls > MOST_CALLS || depth > MOST_DEPTH {
             return Err(Refused::Other("its calls do not end".into()));
         }
-        let class = self.script.class(&module).unwrap_or_default().to_string();
+        let class = self.script.class(&module).map(str::to_string);
+        let class = class.ok_or_else(|| Refused::Other(format!("there is no module `{module}`")))?;
         let other = |why: String| Refused::Other(format!("{why}, in the code of `{class}`"));
         let Method { parameters, statements } = self.method(&class, method)?;
         if parameters.len() != arguments.len() + 1 {

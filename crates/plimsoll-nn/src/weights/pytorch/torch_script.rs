@@ -48,6 +48,7 @@ impl TorchScriptFile {
             if depth > MOST_DEPTH || self.classes.len() == MOST_MODULES {
                 return Err("its modules refer to each other too often");
             }
+            // A module without attributes has no modules inside.
             for (key, value) in values.pairs(id).unwrap_or_default() {
                 if let (Some(key), Some(_)) = (values.text(*key), values.class(*value)) {
                     let inner = if name.is_empty() { key.to_string() } else { format!("{name}.{key}") };
