@@ -8,7 +8,7 @@ extents of its two networks (`small_shape` and `shape` of `run_model`). deepbet 
 below is written from the modules and operations that these programs name, and `python oracles/deepbet.py deepbet --check` compares both on the
 trained weights.
 
-The heads of both networks are fitted to mark a bright ellipsoid, so that masks and boxes are not those of noise. `expected.json` has the
+The heads of both networks are fitted to mark a bright ellipsoid, so that masks and boxes are not noise. `expected.json` has the
 image as NIfTI stores it, the box that the first network leads to, the labels, and how near to one half the nearest probability is.
 `logits.json` has logits of the second network in f64.
 """

@@ -57,7 +57,7 @@ fn open(path: &Path) -> Result<SegmentationModel, ModelError> {
     OpenedModel::open(path, &OpenOptions::default(), &budget())?.into_segmentation()
 }
 
-/// An archive with the members of another whose names end so changed by a function; without those of which it makes nothing.
+/// A copy of an archive. Members of code whose names end in `ending` are changed by a function, or left out if it returns `None`.
 fn rewritten(archive: &[u8], ending: &str, change: impl Fn(&str) -> Option<String>) -> Vec<u8> {
     let mut old = zip::ZipArchive::new(Cursor::new(archive)).unwrap();
     let mut new = zip::ZipWriter::new(Cursor::new(Vec::new()));

@@ -225,7 +225,7 @@ pub struct CardReport {
     pub architecture: String,
     /// All of its memory.
     pub memory_bytes: Bytes,
-    /// Multiprocessors that this process may use: of a part of a card (MIG), those of the part.
+    /// Multiprocessors that this process may use: of a part of a card (MIG), only its own.
     pub multiprocessors: usize,
     /// `true` if the card drives a display, whose watchdog ends kernels that take seconds.
     pub has_watchdog: bool,

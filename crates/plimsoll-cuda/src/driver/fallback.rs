@@ -5,7 +5,7 @@ use std::io;
 
 use crate::{Architecture, ptx};
 
-/// Pieces of PTX before those of an architecture alone: for all cards, and with tensor cores.
+/// Pieces of PTX that come before the pieces for one architecture: for all cards, and with tensor cores.
 const COMMON: usize = 2;
 
 /// The kernels that a driver has taken.

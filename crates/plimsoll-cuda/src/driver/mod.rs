@@ -219,7 +219,7 @@ impl Driver {
         &self.card.name
     }
 
-    /// Multiprocessors that this process may use: of a part of a card, those of the part.
+    /// Multiprocessors that this process may use: of a part of a card, only its own.
     pub fn multiprocessors(&self) -> usize {
         self.multiprocessors
     }

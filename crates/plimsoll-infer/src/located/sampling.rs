@@ -11,7 +11,7 @@ pub(super) fn nearest(at: usize, input: usize, output: usize) -> usize {
     (((at as f32 + 0.5) * scale).floor() as usize).min(input.saturating_sub(1))
 }
 
-/// The axes of a network, from left to right, from back to front and from bottom to top, and those of a stored image.
+/// The axes of a network, from left to right, from back to front and from bottom to top, and the axes of a stored image.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NetworkAxes {
     /// The stored axis of each.

@@ -91,7 +91,7 @@ struct Sums {
     inner_absolute: f64,
 }
 
-/// The bins of a structure among those of all.
+/// The bins of a structure among the bins of all structures.
 #[derive(Clone, Copy, Debug)]
 struct Bins {
     /// The number of the bin of the smallest intensity, counted from 0.

@@ -34,7 +34,7 @@ struct Tracked {
     extents: Extents,
 }
 
-/// The most bytes beside those of planes and of each structure: two planes with a margin, and the surface of one structure as large as the
+/// The most bytes beside planes and structures: two planes with a margin, and the surface of one structure as large as the
 /// image.
 pub(super) fn bytes(shape: [usize; 3]) -> u64 {
     const PAGES: u64 = 3 * 4096;
@@ -235,7 +235,7 @@ fn square(one: &Place, other: &Place, spacing: [f64; 2]) -> f64 {
     along(0) * along(0) + along(1) * along(1)
 }
 
-/// The corners of a plane's hull among those of all planes, and their box.
+/// The corners of a plane's hull among the corners of all planes, and their box.
 struct Plane {
     depth: usize,
     start: usize,

@@ -24,7 +24,7 @@ struct Share {
 }
 
 impl AdaptedPositions {
-    /// Reads the vectors one by one and adds each to those of the network between whose neighbours it is: trilinear interpolation between the
+    /// Reads the vectors one by one and adds each to the neighbouring vectors of the network: trilinear interpolation between the
     /// centres of tokens, as nnU-Net does with `torch.nn.functional.interpolate`. Only the network's vectors are held.
     pub(super) fn read(
         &self,
