@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use plimsoll_graph::{DType, TensorId, TensorInfo};
-use plimsoll_memory::{Mapped, Reservation, watch_this_thread};
+use plimsoll_memory::{Mapped, Reservation};
 use plimsoll_parallel::{Pool, TaskLog};
 use plimsoll_plan::{
     Block, Engine, EngineError, HostSlice, HostSliceMut, HostView, Launch, ProgramId, ProgramPlan, Timings,
@@ -263,7 +263,6 @@ impl Engine for CpuEngine {
     }
 
     fn run_launches(&mut self, program: ProgramId, launches: Range<usize>) -> Result<(), EngineError> {
-        let _watch = watch_this_thread();
         let bound =
             self.programs.get_mut(program.index()).ok_or_else(|| EngineError::missing("the program"))?;
         let bound = bound.launches.get_mut(launches.clone());

@@ -6,7 +6,7 @@ use std::time::Instant;
 use plimsoll::backend::{DeviceName, multiply_add_peak};
 use plimsoll_graph::ops::Noise;
 use plimsoll_graph::{Program, Role};
-use plimsoll_memory::{Budget, Bytes, resident, watched_allocations};
+use plimsoll_memory::{Budget, Bytes, resident, watch_this_thread, watched_allocations};
 use plimsoll_nn::{Network, Objective, Optimizer, Training, names, predict};
 use plimsoll_plan::{
     Backend, DeviceMemory, Engine, EngineError, Goal, HostSlice, Options, Planner, ProgramId, open_engine,
@@ -143,6 +143,7 @@ pub fn run(args: &BenchStep, as_json: bool) -> Outcome {
     fill(&mut *engine, &program, &training)?;
     let mut seconds = Vec::with_capacity(usize::from(args.steps));
     engine.run(ONLY)?;
+    let watch = watch_this_thread();
     let allocations = watched_allocations();
     for _ in 0..args.steps {
         let start = Instant::now();
@@ -150,6 +151,7 @@ pub fn run(args: &BenchStep, as_json: bool) -> Outcome {
         seconds.push(start.elapsed().as_secs_f64());
     }
     let heap_allocations_in_steps = watched_allocations() - allocations;
+    drop(watch);
     seconds.sort_by(f64::total_cmp);
     let median = seconds[seconds.len() / 2];
     let gflops = program.flops() as f64 / median / 1e9;

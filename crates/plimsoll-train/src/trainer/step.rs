@@ -37,7 +37,8 @@ impl Run<'_> {
     pub(super) fn step(&mut self) -> Result<StepReport, StepProblem> {
         let start = Instant::now();
         let before = watched_allocations();
-        let watch = watch_this_thread();
+        // The first step allocates what later ones use again. Folds that train at once would count that of each other.
+        let watch = (!self.seconds.is_empty()).then(watch_this_thread);
         let step = self.progress.steps;
         let learning_rate = self.learning_rate(step);
         let scales = self.scales_loss();
@@ -57,10 +58,10 @@ impl Run<'_> {
             let cases = self.shards.as_ref().map_or_else(|| self.cases.clone(), Shards::cases);
             BadStep { step, loss, norm, cases }
         });
-        drop(watch);
-        if !self.seconds.is_empty() {
+        if watch.is_some() {
             self.allocations += watched_allocations() - before;
         }
+        drop(watch);
         if bad.is_none() {
             let totals = self.progress.epoch_parts.iter_mut().zip(&sums);
             totals.for_each(|(total, sum)| *total = (total.0 + sum.0, total.1 + sum.1));
