@@ -136,9 +136,11 @@ fn a_low_limit_makes_windows_smaller_and_a_lower_one_is_refused() {
         predictor.map(|predictor| predictor.model().patch)
     };
     assert_eq!(window(Bytes::mib(256)).unwrap(), [64; 3]);
-    // Two maps of sixteen channels of f32 take 32 MiB of 64³ voxels, 13.5 of 48³ and 4 of 32³.
-    assert_eq!(window(Bytes::mib(40)).unwrap(), [48; 3]);
-    assert_eq!(window(Bytes::mib(16)).unwrap(), [32; 3]);
+    // Two maps of sixteen channels of f32, logits and image take 148 bytes a voxel: 22 MiB of two windows that divide the depth (38 × 64 × 64
+    // each, with margins of 6), and 17 of three. With half of the limit three fit.
+    assert_eq!(window(Bytes::mib(40)).unwrap(), [30, 64, 64]);
+    // Windows of 38³ take 7.7 MiB; those that are cheaper take 10 and more.
+    assert_eq!(window(Bytes::mib(16)).unwrap(), [38; 3]);
     // Shorter windows would have next to nothing inside of their margins.
     let refused = window(Bytes::mib(1)).unwrap_err();
     assert!(refused.to_string().contains("is free"), "{refused}");

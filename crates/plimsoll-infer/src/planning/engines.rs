@@ -3,8 +3,7 @@
 use std::sync::OnceLock;
 
 use plimsoll_graph::{DType, Program};
-use plimsoll_memory::{Budget, Bytes, Mapped, Overhead};
-use plimsoll_models::{SegmentationModel, WindowLayout};
+use plimsoll_memory::{Bytes, Mapped, Overhead};
 use plimsoll_nn::names;
 use plimsoll_plan::{Backend, DeviceMemory, Options, Planner, VerifiedPlan, engine_bytes};
 
@@ -88,38 +87,6 @@ impl Alternatives {
         }
         let least = engine.left_there.map(|left_there| LeastWith { arena: engine.arena, saved, left_there });
         Ok(*known.get_or_init(|| least))
-    }
-}
-
-/// Voxels by which windows of an interior are shortened along each axis, until one fits.
-const SHORTER: usize = 16;
-
-/// The extent of the windows of a model under a limit: its own, or if the layout lets them be smaller, the largest whose engine takes at most half
-/// of what the limit leaves. The other half is for sums and images, which are cut to what is left. The shortest windows have as many voxels
-/// inside of the margin as they are shortened by.
-///
-/// # Errors
-/// Returns an error if the network is impossible, or the backend has no kernels for it.
-pub(crate) fn window_below(
-    model: &SegmentationModel,
-    options: &PredictOptions,
-    backend: &dyn Backend,
-    budget: &Budget,
-) -> Result<[usize; 3], InferError> {
-    let WindowLayout::Interior { margin, .. } = model.windows else { return Ok(model.patch) };
-    let mut model = model.clone();
-    loop {
-        let program = forward_program(&model, options, backend)?;
-        let engine = least_engine(&program, backend)?;
-        let buffers = Mapped::<f32>::bytes(Buffers::numbers(&program, find(&program, names::IMAGE)?))?;
-        let is_half = Bytes(2 * (engine.arena + buffers).0) <= budget.free();
-        let shorter = model.patch.map(|extent| extent.saturating_sub(SHORTER));
-        if (is_half && engine.left_there.is_some())
-            || shorter.iter().any(|extent| *extent < 2 * margin + SHORTER)
-        {
-            return Ok(model.patch);
-        }
-        model.patch = shorter;
     }
 }
 

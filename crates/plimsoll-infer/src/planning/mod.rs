@@ -4,6 +4,7 @@ pub(crate) mod case_needs;
 pub(crate) mod case_planner;
 pub(crate) mod engines;
 pub(crate) mod estimates;
+pub(crate) mod interior;
 pub(crate) mod needs;
 pub(crate) mod plan;
 pub(crate) mod work;
