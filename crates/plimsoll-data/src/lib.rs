@@ -74,8 +74,8 @@ pub use preparation::{
     Planes, Preparation, Resizing, StepOrder, ZoomSteps,
 };
 pub use prepare::{
-    Normalising, PREPARED_SCRATCH, PrepareError, PreparedCase, PreparedGrid, Preparing, SpacedCase,
-    SpacedGrid, WindowSource, ZoomedCase, ZoomedGrid, ZoomedImage, Zooming,
+    KeptImage, Normalising, PREPARED_SCRATCH, PrepareError, PreparedCase, PreparedGrid, Preparing,
+    SpacedCase, SpacedGrid, WindowSource, ZoomedCase, ZoomedGrid, ZoomedImage, ZoomedRoom, Zooming,
 };
 pub use sampler::{Mode, Oversampling, Sampler, SamplerConfig, SamplerError};
 pub use splits::{Fold, FoldsNeeds, Splits, SplitsError};

@@ -16,6 +16,7 @@ mod prepared;
 mod pulling;
 mod sampling;
 mod segments;
+mod shared_images;
 mod splits;
 mod support;
 mod targets;

@@ -48,6 +48,7 @@ pub use arrays::memory_labels::MemoryLabels;
 pub use arrays::{ArrayError, ArrayImage, ArrayOutput, ArrayPlan, ArrayPredictor};
 pub use cases::case_spacing::{CaseSpacing, CaseView};
 pub use cases::request::{CaseGrid, CaseInput, CaseRequest};
+pub use cases::shared_image::SharedImage;
 pub use classification::grad_cam::{ImageExplainer, Question};
 pub use classification::images::ImagePredictor;
 pub use error::{Alternative, GridFault, InferError};

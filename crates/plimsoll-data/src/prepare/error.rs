@@ -1,5 +1,6 @@
 //! Why a case cannot be prepared.
 
+use std::io;
 use std::path::PathBuf;
 
 use plimsoll_memory::MapError;
@@ -78,6 +79,14 @@ pub enum PrepareError {
         /// Voxels that there is room for.
         room: usize,
     },
+    /// Voxels that were kept on the disk for several models cannot be read back.
+    #[error("the image at the spacing of the network cannot be read back from the unnamed file beside {}: {source}", beside.display())]
+    Kept {
+        /// The path that the file is beside.
+        beside: PathBuf,
+        /// The disk's error.
+        source: io::Error,
+    },
     /// The voxels of a zoomed image cannot be numbered.
     #[error("{0}")]
     Geometry(#[from] GeometryError),
@@ -123,6 +132,7 @@ impl PrepareError {
             PrepareError::Normalisation(problem) => problem.remedy(),
             PrepareError::Patch(problem) => problem.remedy(),
             PrepareError::Volume(problem) => problem.remedy(),
+            PrepareError::Kept { .. } => Some("check the disk, or write the output to another one".into()),
             PrepareError::Zoom { .. } => Some("raise ‹ram›".into()),
             PrepareError::Memory(error) => Some(error.remedy()),
             PrepareError::Stopped => None,

@@ -7,6 +7,7 @@
 
 mod earlier;
 mod error;
+mod kept_image;
 mod lines;
 mod normalised;
 mod rule;
@@ -27,10 +28,11 @@ use plimsoll_memory::{Budget, Bytes, Mapped};
 use plimsoll_volume::{Geometry, Reorientation, Spacing, VoxelBox};
 
 pub use error::PrepareError;
+pub use kept_image::KeptImage;
 pub use normalised::Normalising;
 pub use spaced_case::{SpacedCase, SpacedGrid};
 pub use window_source::WindowSource;
-pub use zoomed_case::{ZoomedCase, ZoomedGrid, Zooming};
+pub use zoomed_case::{ZoomedCase, ZoomedGrid, ZoomedRoom, Zooming};
 pub use zoomed_image::ZoomedImage;
 
 use crate::mask::Mask;

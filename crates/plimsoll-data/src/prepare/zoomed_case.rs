@@ -9,6 +9,7 @@ use plimsoll_volume::{Geometry, VoxelBox};
 
 use crate::moments::Moments;
 use crate::patch::zoom::Zoom;
+use crate::prepare::kept_image::{KeptImage, Seen};
 use crate::prepare::zoomed_source::{WindowPlace, ZoomedSource};
 use crate::prepare::{PrepareError, WindowSource};
 use crate::{
@@ -62,6 +63,15 @@ impl ZoomedGrid {
         TargetGrid::zoomed(self.stored_shape, self.zoom, VoxelBox::whole(self.zoom.shape()))
     }
 
+    /// Returns `true` if the voxels of a case of some channels are kept, so that the stored images are not read.
+    pub fn is_kept_in(&self, kept: &KeptImage, channels: usize) -> bool {
+        kept.found(&self.seen(channels)).is_some()
+    }
+
+    fn seen(&self, channels: usize) -> Seen {
+        Seen { zoom: self.zoom, stored: self.stored_shape, is_truncated: self.is_cut, channels }
+    }
+
     /// The spacing that is brought to another, and its shape.
     pub fn cropped(&self) -> [usize; 3] {
         self.zoom.axes.map(|axis| axis.from)
@@ -86,6 +96,16 @@ pub struct Zooming<'a> {
     pub foreground: &'a BTreeMap<usize, IntensityProperties>,
 }
 
+/// The memory in which a case is opened.
+pub struct ZoomedRoom<'a> {
+    /// The decoded images.
+    pub cache: &'a VolumeCache,
+    /// The memory that windows are read through.
+    pub scratch: &'a mut Scratch,
+    /// The budget of [`ZoomedGrid::bytes`].
+    pub budget: &'a Budget,
+}
+
 /// A case whose windows can be pulled as TotalSegmentator's networks see them.
 pub struct ZoomedCase {
     source: ZoomedSource,
@@ -97,36 +117,36 @@ pub struct ZoomedCase {
 
 impl ZoomedCase {
     /// Opens the images of a case, and looks through all of them once: for the box that is not zero, which is what windows are cut from,
-    /// and for the statistics of it that a normalisation needs. Reserves [`ZoomedGrid::bytes`] from `budget` meanwhile.
+    /// and for the statistics of it that a normalisation needs. Reserves [`ZoomedGrid::bytes`] from `budget` meanwhile. With `kept`, images
+    /// are resampled once: by the first model that sees them, whose voxels the others read. A disk without room for them is no error, and
+    /// voxels are the same.
     ///
     /// # Errors
     /// If a file cannot be read, a channel cannot be normalised, the budget has no room, or `stop` is set.
     pub fn open(
         what: &Zooming<'_>,
         place: ZoomedGrid,
-        cache: &VolumeCache,
-        scratch: &mut Scratch,
-        budget: &Budget,
+        kept: Option<&mut KeptImage>,
+        room: ZoomedRoom<'_>,
         stop: &AtomicBool,
     ) -> Result<ZoomedCase, PrepareError> {
+        let ZoomedRoom { cache, scratch, budget } = room;
         let steps = &what.steps.then;
         let (found, expected) = (what.case.images.len(), steps.channels.len());
         if found != expected {
             return Err(PrepareError::Channels { found, expected });
         }
         let zoom = place.zoom;
-        let mut source = ZoomedSource::open(what.case, zoom, place.stored_shape, place.is_cut, cache, stop)?;
-        let whole = VoxelBox::whole(zoom.shape());
         let mut block = ZoomedSource::block(budget)?;
-        let mut nonzero: Option<([usize; 3], [usize; 3])> = None;
-        for channel in 0..expected {
-            source.each_block(channel, whole, &mut block, scratch, stop, |part, voxels| {
-                include(&mut nonzero, part, voxels);
-            })?;
-        }
-        // An image of zeros is taken as it is.
-        let nonzero =
-            nonzero.map_or(whole, |(first, last)| VoxelBox::between(first, last.map(|last| last + 1)));
+        let seen = place.seen(expected);
+        let (mut source, nonzero) = match kept.as_ref().and_then(|kept| kept.found(&seen)) {
+            Some(found) => (ZoomedSource::Kept(found.clone()), found.nonzero),
+            None => {
+                let source =
+                    ZoomedSource::open(what.case, zoom, seen.stored, seen.is_truncated, cache, stop)?;
+                surveyed(source, seen, kept, &mut block, scratch, stop)?
+            }
+        };
         let mut intensities = Vec::with_capacity(expected);
         for (channel, normalised) in steps.channels.iter().enumerate() {
             let mut moments = Moments::NONE;
@@ -168,6 +188,36 @@ impl WindowSource for ZoomedCase {
         let normalise = |channel: usize, row: &mut [f32]| intensities[channel].apply(row);
         source.window(place, intensities.len(), out, scratch, normalise)
     }
+}
+
+/// Looks through all voxels for the box that is not zero, and keeps them on the way if they are to be kept. Returns what they are to be read
+/// from.
+fn surveyed(
+    mut source: ZoomedSource,
+    seen: Seen,
+    kept: Option<&mut KeptImage>,
+    block: &mut [f32],
+    scratch: &mut Scratch,
+    stop: &AtomicBool,
+) -> Result<(ZoomedSource, VoxelBox), PrepareError> {
+    let whole = VoxelBox::whole(seen.zoom.shape());
+    let mut grown = kept.as_ref().and_then(|kept| kept.begin(seen));
+    let mut nonzero: Option<([usize; 3], [usize; 3])> = None;
+    for channel in 0..seen.channels {
+        source.each_run(channel, whole, block, scratch, stop, |part, voxels| {
+            include(&mut nonzero, part, voxels);
+            // A disk that fails only costs time: windows are read from the stored image then.
+            if grown.as_mut().is_some_and(|grown| grown.write(channel, part, voxels).is_err()) {
+                grown = None;
+            }
+        })?;
+    }
+    // An image of zeros is taken as it is.
+    let nonzero = nonzero.map_or(whole, |(first, last)| VoxelBox::between(first, last.map(|last| last + 1)));
+    Ok(match kept.zip(grown) {
+        Some((kept, grown)) => (ZoomedSource::Kept(kept.keep(grown, nonzero)), nonzero),
+        None => (source, nonzero),
+    })
 }
 
 /// Widens a box, of the first and the last voxel, by the voxels of a block that are not zero.

@@ -6,6 +6,7 @@ use plimsoll_memory::{Budget, Bytes, MapError, Mapped};
 use plimsoll_volume::VoxelBox;
 
 use crate::patch::zoom::Zoom;
+use crate::prepare::kept_image::FoundImage;
 use crate::prepare::window::{Part, cleared};
 use crate::prepare::{PrepareError, check_shapes};
 use crate::{Case, CaseSource, Intensity, Scratch, VolumeCache};
@@ -14,11 +15,16 @@ use crate::{Case, CaseSource, Intensity, Scratch, VolumeCache};
 const BLOCK: usize = 48;
 
 /// The images of a case at another spacing.
-pub(super) struct ZoomedSource {
-    zoom: Zoom,
-    source: CaseSource,
-    /// `true` if stored values are truncated to whole numbers.
-    is_truncated: bool,
+pub(super) enum ZoomedSource {
+    /// They are resampled when they are read.
+    Stored {
+        zoom: Zoom,
+        source: CaseSource,
+        /// `true` if stored values are truncated to whole numbers.
+        is_truncated: bool,
+    },
+    /// They were resampled before.
+    Kept(FoundImage),
 }
 
 /// The place of a window.
@@ -50,7 +56,7 @@ impl ZoomedSource {
         let unchanged = vec![Intensity::UNCHANGED; case.images.len()];
         let source = CaseSource::open_unless(case, &unchanged, false, cache, stop)?;
         check_shapes(&source, stored, None)?;
-        Ok(ZoomedSource { zoom, source, is_truncated })
+        Ok(ZoomedSource::Stored { zoom, source, is_truncated })
     }
 
     /// Bytes of a block.
@@ -69,7 +75,7 @@ impl ZoomedSource {
         Mapped::zeroed(budget, "a block of an image", BLOCK.pow(3))
     }
 
-    /// Reads a box of a channel block by block, and passes each block with its place to `see`.
+    /// Reads a box of a channel in blocks of equal edges, and passes each block with its place to `see`.
     ///
     /// # Errors
     /// Returns an error if a file cannot be read, the scratch has no room for eight voxels, or `stop` is set.
@@ -80,9 +86,37 @@ impl ZoomedSource {
         block: &mut [f32],
         scratch: &mut Scratch,
         stop: &AtomicBool,
+        see: impl FnMut(VoxelBox, &[f32]),
+    ) -> Result<(), PrepareError> {
+        self.each_part(channel, blocks(within), block, scratch, stop, see)
+    }
+
+    /// Reads a box of a channel in blocks of whole rows, as voxels lie in a file, and passes each block with its place to `see`.
+    ///
+    /// # Errors
+    /// Returns the errors of [`each_block`](Self::each_block).
+    pub(super) fn each_run(
+        &mut self,
+        channel: usize,
+        within: VoxelBox,
+        block: &mut [f32],
+        scratch: &mut Scratch,
+        stop: &AtomicBool,
+        see: impl FnMut(VoxelBox, &[f32]),
+    ) -> Result<(), PrepareError> {
+        self.each_part(channel, runs(within), block, scratch, stop, see)
+    }
+
+    fn each_part(
+        &mut self,
+        channel: usize,
+        parts: impl Iterator<Item = VoxelBox>,
+        block: &mut [f32],
+        scratch: &mut Scratch,
+        stop: &AtomicBool,
         mut see: impl FnMut(VoxelBox, &[f32]),
     ) -> Result<(), PrepareError> {
-        for part in blocks(within) {
+        for part in parts {
             if stop.load(Ordering::Relaxed) {
                 return Err(PrepareError::Stopped);
             }
@@ -128,9 +162,12 @@ impl ZoomedSource {
         window: [usize; 3],
         scratch: &mut Scratch,
     ) -> Result<(), PrepareError> {
-        let is_truncated = self.is_truncated;
-        let (image, found) = self.source.channel(channel);
-        self.zoom.pull(part, out, window, scratch.memory(), &mut |region, values| {
+        let (zoom, source, is_truncated) = match self {
+            ZoomedSource::Kept(image) => return image.pull(channel, part, out, window, scratch.memory()),
+            ZoomedSource::Stored { zoom, source, is_truncated } => (zoom, source, *is_truncated),
+        };
+        let (image, found) = source.channel(channel);
+        zoom.pull(part, out, window, scratch.memory(), &mut |region, values| {
             image.read_f32(found.index, region, values)?;
             if is_truncated {
                 values.iter_mut().for_each(|value| *value = value.trunc());
@@ -142,12 +179,23 @@ impl ZoomedSource {
 
 /// The blocks of a box, one after the other.
 fn blocks(within: VoxelBox) -> impl Iterator<Item = VoxelBox> {
-    let counts = within.shape.map(|voxels| voxels.div_ceil(BLOCK));
+    divided(within, [BLOCK; 3])
+}
+
+/// The blocks of a box that have as many whole rows of a plane as a block has room for.
+fn runs(within: VoxelBox) -> impl Iterator<Item = VoxelBox> {
+    let columns = within.shape[2].clamp(1, BLOCK.pow(3));
+    divided(within, [1, BLOCK.pow(3) / columns, columns])
+}
+
+/// The parts of a box that have at most these extents.
+fn divided(within: VoxelBox, most: [usize; 3]) -> impl Iterator<Item = VoxelBox> {
+    let counts = [0, 1, 2].map(|axis| within.shape[axis].div_ceil(most[axis]));
     (0..counts.iter().product()).map(move |number: usize| {
         let at = [number / (counts[1] * counts[2]), number / counts[2] % counts[1], number % counts[2]];
-        let start = [0, 1, 2].map(|axis| within.start[axis] + at[axis] * BLOCK);
-        let end =
-            [0, 1, 2].map(|axis| within.start[axis] + (at[axis] * BLOCK + BLOCK).min(within.shape[axis]));
+        let start = [0, 1, 2].map(|axis| within.start[axis] + at[axis] * most[axis]);
+        let end = [0, 1, 2]
+            .map(|axis| within.start[axis] + (at[axis] * most[axis] + most[axis]).min(within.shape[axis]));
         VoxelBox::between(start, end)
     })
 }
@@ -157,10 +205,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_cover_a_box_once() {
+    fn blocks_and_runs_cover_a_box_once() {
         let within = VoxelBox { start: [3, 0, 10], shape: [50, 48, 97] };
+        expect_once(within, blocks(within));
+        expect_once(within, runs(within));
+        assert!(runs(within).all(|run| run.shape == [1, 48, 97]));
+        let wide = VoxelBox { start: [0; 3], shape: [1, 2, BLOCK.pow(3) + 1] };
+        assert_eq!(runs(wide).map(|run| run.shape[2]).collect::<Vec<_>>(), [BLOCK.pow(3), 1].repeat(2));
+    }
+
+    fn expect_once(within: VoxelBox, blocks: impl Iterator<Item = VoxelBox>) {
         let mut seen = vec![0; within.voxel_count().unwrap()];
-        for block in blocks(within) {
+        for block in blocks {
             assert!(block.voxel_count().unwrap() <= BLOCK.pow(3));
             for index in 0..block.voxel_count().unwrap() {
                 let [_, height, width] = block.shape;

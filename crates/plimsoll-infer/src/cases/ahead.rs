@@ -15,6 +15,7 @@ use plimsoll_memory::{Budget, Bytes};
 use plimsoll_volume::VolumeFile;
 
 use crate::cases::headers::Headers;
+use crate::cases::shared_image::SharedImage;
 use crate::error::InferError;
 
 /// The stack of the thread that does it: large buffers are mapped.
@@ -47,6 +48,8 @@ pub(crate) struct LookAhead<'a> {
     pub(crate) before: Option<Ahead>,
     /// The case that is inspected meanwhile, as far as the memory limit leaves room for it.
     pub(crate) next: Option<Next<'a>>,
+    /// The image as other models see it, too.
+    pub(crate) shared: Option<&'a mut SharedImage>,
 }
 
 /// The memory that inspecting a case needs.

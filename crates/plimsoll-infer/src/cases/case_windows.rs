@@ -4,9 +4,9 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use plimsoll_data::{
-    Case, CaseFingerprint, CaseSource, Channel, MonaiSteps, NnUnetSteps, Normalising, Preparation,
+    Case, CaseFingerprint, CaseSource, Channel, KeptImage, MonaiSteps, NnUnetSteps, Normalising, Preparation,
     PrepareError, PreparedCase, PreparedGrid, Preparing, Recipe, Scratch, SpacedCase, SpacedGrid, TargetGrid,
-    VolumeCache, WindowSource, ZoomSteps, ZoomedCase, ZoomedGrid, Zooming, pull,
+    VolumeCache, WindowSource, ZoomSteps, ZoomedCase, ZoomedGrid, ZoomedRoom, Zooming, pull,
 };
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_models::SegmentationModel;
@@ -48,6 +48,8 @@ pub(crate) struct OpenRequest<'a> {
     pub(crate) images: CaseImages<'a>,
     /// The result of inspecting the images.
     pub(crate) fingerprint: &'a CaseFingerprint,
+    /// The image as networks see it, which several models share; `None` where each reads the stored one.
+    pub(crate) kept: Option<&'a mut KeptImage>,
     pub(crate) cache: &'a VolumeCache,
     pub(crate) scratch: &'a mut Scratch,
     /// The memory of the preparation.
@@ -179,6 +181,14 @@ impl<'a> CasePlace<'a> {
         Ok(*images.prepared(whole, steps)?.grid())
     }
 
+    /// Returns `true` if windows of the images are read from what another model kept.
+    pub(crate) fn is_kept_in(&self, kept: &KeptImage, images: CaseImages<'_>) -> bool {
+        match self {
+            CasePlace::Zoomed { place, .. } => place.is_kept_in(kept, images.case.images.len()),
+            CasePlace::Canonical { .. } | CasePlace::Prepared { .. } | CasePlace::Spaced { .. } => false,
+        }
+    }
+
     /// Bytes that [`open`](Self::open) reserves beside the cache.
     ///
     /// # Errors
@@ -207,7 +217,7 @@ impl<'a> CasePlace<'a> {
         model: &SegmentationModel,
         request: OpenRequest<'_>,
     ) -> Result<CaseWindows, InferError> {
-        let OpenRequest { images, fingerprint, cache, scratch, budget, stop } = request;
+        let OpenRequest { images, fingerprint, kept, cache, scratch, budget, stop } = request;
         let CaseImages { case, earlier, .. } = images;
         match self {
             CasePlace::Canonical { grid, .. } => {
@@ -229,7 +239,8 @@ impl<'a> CasePlace<'a> {
             }
             CasePlace::Zoomed { place, steps, .. } => {
                 let what = Zooming { case, steps, foreground: &model.foreground };
-                CaseWindows::prepared(case, ZoomedCase::open(&what, place, cache, scratch, budget, stop))
+                let room = ZoomedRoom { cache, scratch, budget };
+                CaseWindows::prepared(case, ZoomedCase::open(&what, place, kept, room, stop))
             }
             CasePlace::Spaced { place, steps } => CaseWindows::prepared(
                 case,

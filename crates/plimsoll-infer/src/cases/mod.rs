@@ -6,3 +6,4 @@ pub(crate) mod case_spacing;
 pub(crate) mod case_windows;
 pub(crate) mod headers;
 pub(crate) mod request;
+pub(crate) mod shared_image;

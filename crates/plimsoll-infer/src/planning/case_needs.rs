@@ -50,6 +50,14 @@ impl CaseMemory {
             waits_in_memory: !has_file,
         }
     }
+
+    /// The same, without memory for decoded images if these are kept on the disk by another model.
+    pub(crate) fn unless(self, are_kept: bool) -> CaseMemory {
+        match are_kept {
+            true => CaseMemory { decoded: Bytes::ZERO, compressed: Bytes::ZERO, ..self },
+            false => self,
+        }
+    }
 }
 
 /// The sums of the windows of a grid.

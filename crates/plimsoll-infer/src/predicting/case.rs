@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread;
 
-use plimsoll_data::{CaseFingerprint, Severity, TargetGrid, VolumeCache};
+use plimsoll_data::{CaseFingerprint, KeptImage, Severity, TargetGrid, VolumeCache};
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_volume::{ElementType, VolumeFile};
 
@@ -13,6 +13,7 @@ use crate::cases::ahead::{Ahead, AheadThread, LookAhead, Needed, look};
 use crate::cases::case_windows::{CaseImages, CasePlace, CaseWindows, OpenRequest};
 use crate::cases::headers::Headers;
 use crate::cases::request::CaseInput;
+use crate::cases::shared_image::SharedImage;
 use crate::error::{InferError, check_going, unreadable};
 use crate::labels::label_output::LabelOutput;
 use crate::labels::npz::ProbabilityWriter;
@@ -37,6 +38,15 @@ struct InspectedCase {
     held: Bytes,
 }
 
+/// The memory and the disk in which images are opened.
+struct OpenRoom<'a> {
+    /// The image as networks see it, which other models share.
+    kept: Option<&'a mut KeptImage>,
+    cache: &'a VolumeCache,
+    /// The memory of the preparation.
+    budget: &'a Budget,
+}
+
 impl Predictor {
     /// Predicts a case that was inspected before its turn, or not; meanwhile, as far as the memory limit leaves room for it, the next one is.
     ///
@@ -46,7 +56,7 @@ impl Predictor {
         &mut self,
         input: CaseInput<'_>,
         output: CaseOutput<'_>,
-        LookAhead { before, next }: LookAhead<'_>,
+        LookAhead { before, next, mut shared }: LookAhead<'_>,
         stop: &AtomicBool,
         observe: &mut dyn FnMut(Progress),
     ) -> Result<PredictedCase, InferError> {
@@ -59,7 +69,8 @@ impl Predictor {
         let case = input.case;
         let mut clock = Clock::start();
         check_going(case, stop)?;
-        let InspectedCase { fingerprint, cache, held } = self.inspect(input, before, stop)?;
+        let InspectedCase { fingerprint, cache, held } =
+            self.inspect(input, before, shared.as_deref_mut(), stop)?;
         let template = VolumeFile::open(&case.images.first().ok_or_else(|| unreadable(case))?.path)?;
         let headers = Headers::read(case, input.earlier)?.ok_or_else(|| unreadable(case))?;
         let spacing = self.planning().spacing_of(case);
@@ -69,6 +80,8 @@ impl Predictor {
         let next = next.and_then(|next| Some((Needed::read(next.case, next.earlier).ok()??, next)));
         let ahead = next.as_ref().map_or(Bytes::ZERO, |(needed, _)| needed.ahead());
         let memory = CaseMemory::from_headers(&headers, held, ahead, labels.waits_beside().is_some());
+        let kept = shared.map(|shared| &mut shared.kept);
+        let memory = memory.unless(kept.as_ref().is_some_and(|kept| place.is_kept_in(kept, images)));
         let needs = self.planning().needs(images, &place, probabilities.is_some(), memory)?;
         let planned = self.planning().plan_needs(&needs, held)?;
         let PlannedCase { mut plan, next: engine, strips, is_spooled, .. } = planned;
@@ -78,7 +91,8 @@ impl Predictor {
         let cache = self.cache(cache, &plan, labels.waits_beside())?;
         clock.lap(|times| &mut times.read_seconds);
         let preparation = self.network.budget.part("preparation", plan.preparation_bytes)?;
-        let windows = self.open_windows(place, images, &fingerprint, &cache, &preparation, stop)?;
+        let room = OpenRoom { kept, cache: &cache, budget: &preparation };
+        let windows = self.open_windows(place, images, &fingerprint, room, stop)?;
         clock.lap(|times| &mut times.prepare_seconds);
         let grid = *windows.grid();
         let parts = self.parts(&grid, strips, &mut plan);
@@ -96,8 +110,7 @@ impl Predictor {
         // Whatever unit its lengths are in, labels are on the grid that the image has.
         labels.begin(template.geometry(), element, template.header())?;
         drop(template);
-        let outputs = model.answers.outputs();
-        let create = |path| ProbabilityWriter::create(path, outputs, stored);
+        let create = |path| ProbabilityWriter::create(path, model.answers.outputs(), stored);
         let probabilities = probabilities.map(create).transpose()?;
         let next = match next.filter(|_| plan.ahead_bytes > Bytes::ZERO) {
             Some(next) => Some((next, self.network.budget.part("the next case", plan.ahead_bytes)?)),
@@ -153,13 +166,18 @@ impl Predictor {
         written
     }
 
-    /// Returns the inspection of a case that can be predicted, made now or before its turn.
+    /// Returns the inspection of a case that can be predicted, made now, before its turn, or for another model.
     fn inspect(
         &mut self,
         CaseInput { case, earlier, .. }: CaseInput<'_>,
         before: Option<Ahead>,
+        shared: Option<&mut SharedImage>,
         stop: &AtomicBool,
     ) -> Result<InspectedCase, InferError> {
+        let channels = self.network.model.channels.len();
+        if let Some(known) = shared.as_ref().and_then(|shared| shared.fingerprint(channels)) {
+            return Ok(InspectedCase { fingerprint: known.clone(), cache: None, held: Bytes::ZERO });
+        }
         let Ahead { inspected, cache, held } = match before {
             Some(before) => before,
             None => {
@@ -177,6 +195,9 @@ impl Predictor {
             return Err(InferError::Unsound { problem: Box::new(problem) });
         }
         let fingerprint = fingerprint.ok_or_else(|| unreadable(case))?;
+        if let Some(shared) = shared {
+            shared.inspected(&fingerprint);
+        }
         let held = if cache.is_some() { held } else { Bytes::ZERO };
         Ok(InspectedCase { fingerprint, cache, held })
     }
@@ -201,18 +222,17 @@ impl Predictor {
         })
     }
 
-    /// Opens the images of a case within the memory of their preparation.
+    /// Opens the images of a case.
     fn open_windows(
         &mut self,
         place: CasePlace<'_>,
         images: CaseImages<'_>,
         fingerprint: &CaseFingerprint,
-        cache: &VolumeCache,
-        budget: &Budget,
+        OpenRoom { kept, cache, budget }: OpenRoom<'_>,
         stop: &AtomicBool,
     ) -> Result<CaseWindows, InferError> {
         let scratch = &mut self.network.scratch;
-        let request = OpenRequest { images, fingerprint, cache, scratch, budget, stop };
+        let request = OpenRequest { images, fingerprint, kept, cache, scratch, budget, stop };
         let windows = place.open(&self.network.model, request);
         check_going(images.case, stop)?;
         windows

@@ -120,7 +120,7 @@ pub fn predict_cases(
         let before = prepared.take();
         let earlier_of_next = next.and_then(|case| to.earlier(case));
         let next = next.map(|case| Next { case, earlier: earlier_of_next.as_deref(), found: &mut prepared });
-        predictor.predict_between(&request, LookAhead { before, next }, stop, observe)
+        predictor.predict_between(&request, LookAhead { before, next, shared: None }, stop, observe)
     })
 }
 

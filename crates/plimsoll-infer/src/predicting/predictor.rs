@@ -14,6 +14,7 @@ use serde::Serialize;
 use crate::cases::ahead::{LookAhead, Needed};
 use crate::cases::case_spacing::{CaseSpacing, CaseView};
 use crate::cases::request::{CaseGrid, CaseInput, CaseRequest};
+use crate::cases::shared_image::SharedImage;
 use crate::error::InferError;
 use crate::labels::label_sink::{LabelFile, LabelSink};
 use crate::located::steps_of;
@@ -284,6 +285,22 @@ impl Predictor {
         observe: &mut dyn FnMut(Progress),
     ) -> Result<PredictedCase, InferError> {
         self.predict_between(request, LookAhead::default(), stop, observe)
+    }
+
+    /// Predicts a case as [`predict`](Self::predict) does. Models that are given the same `shared` inspect the image once, and resample it once
+    /// if they see it alike; labels are the same.
+    ///
+    /// # Errors
+    /// Returns the errors of [`predict`](Self::predict).
+    pub fn predict_shared(
+        &mut self,
+        request: &CaseRequest<'_>,
+        shared: &mut SharedImage,
+        stop: &AtomicBool,
+        observe: &mut dyn FnMut(Progress),
+    ) -> Result<PredictedCase, InferError> {
+        let around = LookAhead { shared: Some(shared), ..LookAhead::default() };
+        self.predict_between(request, around, stop, observe)
     }
 
     /// Predicts a case and hands its labels over plane by plane, and probabilities to a file where one is named. Returns its plan and its

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use plimsoll_infer::PartLabels;
+use plimsoll_infer::{PartLabels, SharedImage};
 use plimsoll_models::total_segmentator::Mode;
 use plimsoll_volume::{Spacing, VoxelBox};
 
@@ -11,6 +11,8 @@ use crate::error::Outcome;
 
 /// The labels that tasks have found in an image: for themselves, and for others that look where they have found something.
 pub(super) struct Shared {
+    // Their files are closed before the folder is removed, which Windows requires.
+    seen: Vec<(View, SharedImage)>,
     folder: PartsFolder,
     found: Vec<((String, Mode), Vec<PartLabels>)>,
     resampled: Vec<Resampled>,
@@ -29,13 +31,25 @@ pub(super) struct View {
     pub(super) spacing: Option<Spacing>,
 }
 
-/// The files of an image as networks see it. Each is made once for all tasks of the image, and removed after the last.
+/// The image as networks see it. Each view is made once for all tasks of the image, and removed after the last.
 pub(super) struct Images<'a> {
     folder: &'a PartsFolder,
+    seen: &'a mut Vec<(View, SharedImage)>,
     resampled: &'a mut Vec<Resampled>,
 }
 
 impl Images<'_> {
+    /// A view that networks read from the stored image, on whose grid their labels are decided.
+    pub(super) fn seen(&mut self, view: View) -> &mut SharedImage {
+        let known = self.seen.iter().position(|(known, _)| *known == view);
+        let at = known.unwrap_or_else(|| {
+            let file = self.folder.plain(&format!("seen-{}", self.seen.len()));
+            self.seen.push((view, SharedImage::beside(&file)));
+            self.seen.len() - 1
+        });
+        &mut self.seen[at].1
+    }
+
     /// The file of a view. If no task had it before, `make` writes it.
     pub(super) fn file(&mut self, view: View, make: impl FnOnce(&Path) -> Outcome) -> Outcome<PathBuf> {
         if let Some(known) = self.resampled.iter().find(|known| known.view == view) {
@@ -52,7 +66,7 @@ impl Shared {
     /// Makes a folder for the labels of a case.
     pub(super) fn new(beside: &Path, case: &str) -> Outcome<Shared> {
         let folder = PartsFolder::make(beside, &name_of(case))?;
-        Ok(Shared { folder, found: Vec::new(), resampled: Vec::new() })
+        Ok(Shared { seen: Vec::new(), folder, found: Vec::new(), resampled: Vec::new() })
     }
 
     /// Removes the folders of processes that have ended.
@@ -62,7 +76,7 @@ impl Shared {
 
     /// The resampled images.
     pub(super) fn images(&mut self) -> Images<'_> {
-        Images { folder: &self.folder, resampled: &mut self.resampled }
+        Images { folder: &self.folder, seen: &mut self.seen, resampled: &mut self.resampled }
     }
 
     /// The labels that a task has found in the image. If it was not run, `find` runs it, with a folder for files of labels.
@@ -76,8 +90,8 @@ impl Shared {
         let at = match known {
             Some(at) => at,
             None => {
-                let Shared { folder, resampled, .. } = self;
-                let labels = find(folder, &mut Images { folder, resampled })?;
+                let Shared { seen, folder, resampled, .. } = self;
+                let labels = find(folder, &mut Images { folder, seen, resampled })?;
                 self.found.push(((task.into(), mode), labels));
                 self.found.len() - 1
             }

@@ -13,7 +13,7 @@ use plimsoll_run::FoldName;
 use plimsoll_volume::{Spacing, VolumeFile, VoxelBox};
 
 use super::parts::PartsFolder;
-use super::shared::{Images, Shared};
+use super::shared::{Images, Shared, View};
 use super::{Job, STEPS, SegmentRequest};
 use crate::context::Progress;
 use crate::error::Outcome;
@@ -166,11 +166,18 @@ impl Job<'_> {
             let what = format!("{}, {} {} of {}", case.id, stage.name, number + 1, needed.len());
             let mut bar: Option<Progress> = None;
             let request = CaseRequest { case, earlier: None, labels: &file, probabilities: None, within };
-            let PredictedCase { plan, .. } =
-                predictor.predict(&request, self.context.stop.flag(), &mut |windows| {
-                    let bar = bar.get_or_insert_with(|| self.context.work(what.clone(), windows.of as u64));
-                    bar.set(windows.windows as u64, String::new());
-                })?;
+            let stop = self.context.stop.flag();
+            let mut observe = |windows: plimsoll_infer::Progress| {
+                let bar = bar.get_or_insert_with(|| self.context.work(what.clone(), windows.of as u64));
+                bar.set(windows.windows as u64, String::new());
+            };
+            let PredictedCase { plan, .. } = match &zoomed {
+                Some(_) => predictor.predict(&request, stop, &mut observe)?,
+                None => {
+                    let seen = images.seen(View { within, spacing: stage.spacing });
+                    predictor.predict_shared(&request, seen, stop, &mut observe)?
+                }
+            };
             drop(bar);
             // Not reported if the request sets the storage of sums.
             let unasked = ring_line(&plan).filter(|_| self.request.options.ring.is_none());
