@@ -332,6 +332,18 @@ impl CasePlanner<'_> {
         self.fixed() + (arena + of_case).max(needs.inspection)
     }
 
+    /// Refuses a case that the limit has no room to inspect, which comes before any engine. `least` is the least limit for the case.
+    pub(crate) fn expect_inspection(&self, needs: &CaseNeeds, least: Bytes) -> Result<(), InferError> {
+        let (fixed, limit) = (self.fixed(), self.budget.limit());
+        if fixed + needs.inspection <= limit {
+            return Ok(());
+        }
+        let (inspection, windows, overhead) = (needs.inspection, fixed - self.overhead, self.overhead);
+        let parts = format!("inspection {inspection}, windows {windows}, overhead {overhead}");
+        let (case, alternatives) = (needs.case.clone(), Vec::new());
+        Err(InferError::Infeasible { case, needed: least, limit, parts, alternatives })
+    }
+
     /// The least that a case takes beside the arena, and the logits of that: of whole planes, or of the strips that take least. `here` says
     /// what this process holds of logits.
     fn least(&self, needs: &CaseNeeds, here: &dyn Fn(&LogitsNeeds) -> Bytes) -> (Bytes, Bytes) {

@@ -63,6 +63,7 @@ impl Planning<'_> {
             let planned = self.needs_by_headers(request, ahead(number)).and_then(|needs| {
                 let planned = planner.plan(&needs)?;
                 let least_ram_bytes = planner.least_limit(&needs, least, planned.left_there);
+                planner.expect_inspection(&needs, least_ram_bytes)?;
                 Ok((planned, least_ram_bytes))
             });
             plans.push(planned.map(|(PlannedCase { plan, next, .. }, least_ram_bytes)| {
