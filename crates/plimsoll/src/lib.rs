@@ -98,7 +98,8 @@ pub use jobs::predict::request::{PredictRequest, VolumeOptions};
 pub use jobs::predict::results::{Failed, Kept, Predicted};
 pub use jobs::report::{ReportRequest, WrittenPage, report};
 pub use jobs::segment::{
-    DicomForm, ExtraChoice, SegmentRequest, SegmentationReport, Segmented, plan_segmentation, segment,
+    DicomForm, ExtraChoice, SegmentRequest, SegmentationReport, Segmented, check_task, plan_segmentation,
+    segment,
 };
 pub use jobs::start::{OpenedStart, StartRequest};
 pub use jobs::status::{FoldStatus, OpenTrial, RunStatus, status};

@@ -1,16 +1,37 @@
 //! Checks before any image is read, for segmentations and their plans.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use plimsoll_data::Case;
+use plimsoll_infer::InferError;
 use plimsoll_memory::Budget;
-use plimsoll_models::total_segmentator::{Crop, SegmentatorTask};
+use plimsoll_models::total_segmentator::{Crop, Mode, ModelSize, SegmentatorTask};
 
 use super::encoded::is_encoded;
 use super::input::InputKind;
 use super::{ENDING, Job, SegmentRequest, Tasks};
 use crate::context::Context;
 use crate::error::{Error, Outcome};
+
+/// Returns a task, once all of its weights are there: also those of the tasks that find where it looks, or that it is refined by.
+///
+/// # Errors
+/// Returns an error if there is no such task or resolution, or weights are missing in the folder.
+pub fn check_task(name: &str, mode: Mode, weights: &Path) -> Outcome<&'static SegmentatorTask> {
+    let task = SegmentatorTask::named(name)?;
+    let refined = task.refinement.as_ref().map(|refinement| (refinement.task.clone(), Mode::Default));
+    for mut next in [Some((name.to_string(), mode)), refined] {
+        while let Some((name, mode)) = next {
+            let models = SegmentatorTask::named(&name)?.models(&name, mode)?;
+            for part in &models.parts {
+                models.folder(part, ModelSize::Big, weights)?;
+            }
+            next = models.crop.as_ref().map(|crop| crop.task_and_mode(&name));
+        }
+    }
+    Ok(task)
+}
 
 impl<'a> Tasks<'a> {
     /// The job of each task of a request, and the kind of its input.
@@ -62,6 +83,78 @@ impl<'a> Job<'a> {
         let weights = request.weights.clone();
         let body = if request.body_seg { Some(Crop::body()?) } else { None };
         Ok(Job { request, name, output, task, models, weights, body, budget, context })
+    }
+
+    /// Checks that the weights of all needed models exist before anything is computed.
+    fn expect_weights(&self) -> Outcome {
+        for (name, mode) in self.tasks()? {
+            let models = SegmentatorTask::named(&name)?.models(&name, mode)?;
+            for part in &models.parts {
+                models.folder(part, self.size_of(&name), &self.weights)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that the task which finds the region of interest has all labels of it.
+    fn expect_findable(&self) -> Outcome {
+        let (Some(crop), Some((name, _))) = (self.crop(), self.rough()) else { return Ok(()) };
+        let rough = SegmentatorTask::named(&name)?;
+        match crop.to.iter().find(|class| rough.value(class).is_none()) {
+            None => Ok(()),
+            Some(class) => {
+                let message = format!(
+                    "`{class}` cannot be selected: {name}, which finds the region of interest, does not have it"
+                );
+                Err(Error::new(message, "leave ‹roi_subset› out, or the label out of it"))
+            }
+        }
+    }
+
+    /// Refuses to write labels over any of the images, under whatever name they are reached.
+    fn expect_apart(&self, cases: &[Case], outputs: &[PathBuf]) -> Outcome {
+        let real = |path: &Path| path.canonicalize().ok();
+        let images: HashSet<PathBuf> = cases.iter().flat_map(Case::image_files).filter_map(real).collect();
+        for (case, output) in cases.iter().zip(outputs) {
+            let files = match self.request.one_file {
+                true => vec![output.clone()],
+                false => self.masks(output).collect(),
+            };
+            // A path without a file is no image.
+            if let Some(image) = files.iter().filter_map(|file| real(file)).find(|file| images.contains(file))
+            {
+                return Err(InferError::ReplacesImage { case: case.id.clone(), image }.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses what would have no effect.
+    fn expect_effect(&self) -> Outcome {
+        let SegmentRequest { body_seg, robust_crop, remove_small_blobs, by_logits, .. } = self.request;
+        let task = self.name;
+        let none = |flag: &str, why: String| {
+            Err(Error::new(format!("{flag} has no effect with {task}: {why}"), "leave it out"))
+        };
+        let is_cut = self.models.crop.is_some() || !self.request.subset.is_empty();
+        match self.crop() {
+            _ if *body_seg && is_cut => none("‹body_seg›", "the image is cropped to its structures".into()),
+            _ if *body_seg && task.ends_with("_mr") => {
+                none("‹body_seg›", "the model that finds the body is for CT images".into())
+            }
+            None if *robust_crop => none("‹robust_crop›", "the image is not cropped".into()),
+            Some(crop) if *robust_crop && !crop.may_be_robust() => {
+                none("‹robust_crop›", format!("{} finds the region of interest", crop.task_and_mode(task).0))
+            }
+            _ if *by_logits && self.models.spacing().is_none() => {
+                none("‹higher_order_resampling›", "its networks' own steps resample logits anyway".into())
+            }
+            _ if remove_small_blobs.is_some_and(|mm3| !(mm3.is_finite() && mm3 > 0.0)) => Err(Error::new(
+                "‹remove_small_blobs› takes a volume in mm³ above 0",
+                "leave the number out for 200 mm³",
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// The output of each image: its label map, or the folder of its masks. Refuses to write over any of the images.
