@@ -8,10 +8,9 @@ use plimsoll_nn::ConfigError;
 use plimsoll_nn::weights::WeightError;
 use plimsoll_run::{FoldName, FolderUse, RunError, RunFolder};
 
-use crate::deepbet::DeepbetError;
-use crate::hd_bet::HdBetError;
 use crate::monai::MonaiError;
 use crate::nnunet::NnUnetError;
+use crate::package_error::PackageError;
 use crate::tensorflow_js::TensorFlowError;
 
 /// An error of opening, importing or exporting a model.
@@ -43,12 +42,9 @@ pub enum ModelError {
     /// A model of MONAI cannot be used.
     #[error("{0}")]
     Monai(#[source] Box<MonaiError>),
-    /// A model of HD-BET cannot be used.
+    /// A model of HD-BET or deepbet cannot be used.
     #[error("{0}")]
-    HdBet(#[source] Box<HdBetError>),
-    /// A model of deepbet cannot be used.
-    #[error("{0}")]
-    Deepbet(#[source] Box<DeepbetError>),
+    Package(#[source] Box<PackageError>),
     /// A model of TensorFlow.js cannot be imported.
     #[error("{0}")]
     TensorFlow(#[source] Box<TensorFlowError>),
@@ -220,15 +216,9 @@ impl From<MonaiError> for ModelError {
     }
 }
 
-impl From<HdBetError> for ModelError {
-    fn from(error: HdBetError) -> ModelError {
-        ModelError::HdBet(Box::new(error))
-    }
-}
-
-impl From<DeepbetError> for ModelError {
-    fn from(error: DeepbetError) -> ModelError {
-        ModelError::Deepbet(Box::new(error))
+impl From<PackageError> for ModelError {
+    fn from(error: PackageError) -> ModelError {
+        ModelError::Package(Box::new(error))
     }
 }
 
@@ -261,8 +251,7 @@ impl ModelError {
             ModelError::NnUnet(error) => Some(error.remedy()),
             ModelError::NotExported { hint, .. } => Some((*hint).into()),
             ModelError::Monai(error) => Some(error.remedy()),
-            ModelError::HdBet(error) => Some(error.remedy()),
-            ModelError::Deepbet(error) => Some(error.remedy()),
+            ModelError::Package(error) => Some(error.remedy()),
             ModelError::TensorFlow(error) => Some(error.remedy()),
             ModelError::SeveralUses { .. } => Some(
                 "move one of them to another folder, or name the folder of one fold or of one pair itself".into(),

@@ -5,10 +5,12 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use plimsoll_disk::File;
+use plimsoll_memory::{Budget, Bytes, Reservation};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
 
-use crate::ModelError;
+use crate::{ModelError, PackageError};
 
 /// The name under which the text of a licence is copied.
 pub(crate) const LICENCE: &str = "LICENSE";
@@ -17,7 +19,9 @@ const LONGEST_LICENCE: u64 = 1 << 20;
 /// Bytes that are hashed at a time.
 const PIECE: usize = 64 << 10;
 /// The longest description that is read.
-pub(crate) const LONGEST_DESCRIPTION: u64 = 64 << 10;
+const LONGEST_DESCRIPTION: u64 = 64 << 10;
+/// The most heap that reading one byte of a description takes.
+const HEAP_PER_BYTE: u64 = 64;
 
 /// The key of `program`, which no description of MONAI's models has.
 #[derive(Deserialize)]
@@ -31,6 +35,27 @@ pub(crate) fn program_of(path: &Path) -> Option<String> {
     let text =
         if is_short { plimsoll_disk::read_to_string(path, LONGEST_DESCRIPTION).ok()? } else { return None };
     toml::from_str::<Beginning>(&text).ok()?.program
+}
+
+/// Reads a `model.toml` of an importer. Returns it with the reservation of what reading it takes.
+///
+/// # Errors
+/// Returns an error if it cannot be read, is too long or not of this kind, or there is no room to read it.
+pub(crate) fn read_description<T: DeserializeOwned>(
+    path: &Path,
+    budget: &Budget,
+) -> Result<(T, Reservation), ModelError> {
+    let io = |source| ModelError::io(path, source);
+    let length = plimsoll_disk::metadata(path).map_err(io)?.len();
+    if length > LONGEST_DESCRIPTION {
+        let why = format!("it has {length} bytes, more than {LONGEST_DESCRIPTION}");
+        return Err(PackageError::description(path, &why).into());
+    }
+    let held = budget.reserve("a model.toml", Bytes(length * HEAP_PER_BYTE));
+    let held = held.map_err(|source| PackageError::OverBudget { path: path.into(), source })?;
+    let text = plimsoll_disk::read_to_string(path, length).map_err(io)?;
+    let read = toml::from_str(&text);
+    Ok((read.map_err(|problem| PackageError::description(path, problem.message()))?, held))
 }
 
 /// The text of a package's licence: beside the weights, or in the package's `.dist-info` below `site`.

@@ -5,19 +5,17 @@ use std::path::{Path, PathBuf};
 
 use plimsoll_data::{Channel, LocatedSteps, Normalisation, Preparation};
 use plimsoll_graph::DType;
-use plimsoll_memory::{Budget, Bytes};
+use plimsoll_memory::Budget;
 use plimsoll_nn::weights::WeightSource;
 use plimsoll_nn::{Architecture, LinkNet, predict};
 use plimsoll_run::{LoadOptions, expect_weights, printable};
 use serde::{Deserialize, Serialize};
 
 use super::network::CLASSES;
-use super::{DeepbetError, NETWORKS, PROGRAM};
-use crate::imports::{LONGEST_DESCRIPTION, program_of};
-use crate::{Answers, Interpolated, ModelError, SegmentationModel, WindowLayout};
+use super::{NETWORKS, PROGRAM};
+use crate::imports::{program_of, read_description};
+use crate::{Answers, Interpolated, ModelError, PackageError, SegmentationModel, WindowLayout};
 
-/// The most heap that reading one byte takes.
-const HEAP_PER_BYTE: u64 = 64;
 /// The names of the classes.
 const LABELS: [&str; CLASSES] = ["background", "brain"];
 
@@ -89,18 +87,8 @@ impl DeepbetModel {
     /// # Errors
     /// Returns an error if it or its weights cannot be read or do not fit each other, or there is no room to read them.
     pub fn open(path: &Path, budget: &Budget) -> Result<DeepbetModel, ModelError> {
-        let io = |source| ModelError::io(path, source);
-        let refuse = |why: String| {
-            ModelError::from(DeepbetError::Description { path: path.into(), why: printable(&why) })
-        };
-        let length = plimsoll_disk::metadata(path).map_err(io)?.len();
-        if length > LONGEST_DESCRIPTION {
-            return Err(refuse(format!("it has {length} bytes, more than {LONGEST_DESCRIPTION}")));
-        }
-        let held = budget.reserve("a model.toml", Bytes(length * HEAP_PER_BYTE));
-        let _held = held.map_err(|source| DeepbetError::OverBudget { path: path.into(), source })?;
-        let text = plimsoll_disk::read_to_string(path, length).map_err(io)?;
-        let file: File = toml::from_str(&text).map_err(|problem| refuse(problem.message().to_string()))?;
+        let refuse = |why: String| ModelError::from(PackageError::description(path, &why));
+        let (file, _held) = read_description::<File>(path, budget)?;
         let net = LinkNet::new(1, CLASSES, file.network.init_filters);
         net.check().map_err(|fault| refuse(format!("network: {fault}")))?;
         for (name, extent) in [("coarse", file.coarse), ("fine", file.fine)] {

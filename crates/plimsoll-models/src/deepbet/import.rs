@@ -7,10 +7,10 @@ use plimsoll_nn::LinkNet;
 
 use super::description::text_of;
 use super::network::NetworkFile;
-use super::{DESCRIPTION, DeepbetError, NETWORKS};
-use crate::ModelError;
+use super::{DESCRIPTION, NETWORKS, PACKAGE};
 use crate::imports::{LICENCE, hash_of, licence_of};
 use crate::new_files::NewFiles;
+use crate::{ModelError, PackageError};
 
 /// The folders in which the networks may be, from the outermost: an unpacked package has `data/models`.
 const WITHIN: [&str; 3] = ["", "models", "data/models"];
@@ -44,13 +44,13 @@ pub fn find(path: &Path) -> Option<PathBuf> {
 pub fn import(from: &Path, to: &Path, budget: &Budget) -> Result<ImportedDeepbet, ModelError> {
     let paths = NETWORKS.map(|[stored, _]| from.join(stored));
     if let Some(path) = paths.iter().find(|path| !path.is_file()) {
-        return Err(DeepbetError::Missing { path: path.clone() }.into());
+        return Err(PackageError::Missing { path: path.clone(), package: &PACKAGE }.into());
     }
     let site = from.parent().and_then(Path::parent);
     let licence = licence_of(from, site, "deepbet")?;
     let mut names: Vec<String> = NETWORKS.iter().map(|[_, written]| written.to_string()).collect();
     names.extend([LICENCE, DESCRIPTION].map(String::from));
-    let mut files = NewFiles::begin(to, &names, |path| DeepbetError::Exists { path }.into())?;
+    let mut files = NewFiles::begin(to, &names, |path| PackageError::Exists { path }.into())?;
     let (mut first, mut sha256): (Option<LinkNet>, _) = (None, Vec::new());
     for (path, [stored, written]) in paths.iter().zip(NETWORKS) {
         let network = NetworkFile::open(path, budget)?;
@@ -58,7 +58,9 @@ pub fn import(from: &Path, to: &Path, budget: &Budget) -> Result<ImportedDeepbet
         let (found, expected) = (network.network().init_filters, net.init_filters);
         if found != expected {
             let (path, first) = (path.clone(), paths[0].clone());
-            return Err(DeepbetError::NetworksDiffer { path, found, first, expected }.into());
+            return Err(
+                PackageError::NetworksDiffer { path, found, first, expected, package: &PACKAGE }.into()
+            );
         }
         network.write(written, &mut files, budget)?;
         sha256.push((stored.to_string(), hash_of(path)?));
@@ -66,8 +68,8 @@ pub fn import(from: &Path, to: &Path, budget: &Budget) -> Result<ImportedDeepbet
     if let Some(text) = &licence {
         files.write(LICENCE, text)?;
     }
-    let net = first.ok_or_else(|| DeepbetError::Missing { path: from.into() })?;
-    let refused = |why| DeepbetError::Description { path: files.path(DESCRIPTION), why };
+    let net = first.ok_or_else(|| PackageError::Missing { path: from.into(), package: &PACKAGE })?;
+    let refused = |why| PackageError::Description { path: files.path(DESCRIPTION), why };
     let description = text_of(&net).map_err(refused)?;
     // It comes last: without it the folder is no model.
     files.write(DESCRIPTION, description.as_bytes())?;

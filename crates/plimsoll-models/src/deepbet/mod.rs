@@ -11,17 +11,24 @@
 //! kept, and its holes are filled.
 
 mod description;
-mod error;
 mod import;
 mod network;
 mod topology;
 
 pub use description::DeepbetModel;
-pub use error::DeepbetError;
 pub use import::{ImportedDeepbet, find, import};
+
+use crate::Package;
 
 /// The program, as a `model.toml` names it.
 pub(crate) const PROGRAM: &str = "deepbet";
+/// The package, as errors name it.
+static PACKAGE: Package = Package {
+    program: "deepbet",
+    weights: "the networks bbox_model.pt and model.pt",
+    unpack: "unpack the package deepbet again; its folder data/models has both of them",
+    known: "only the networks of deepbet can be imported, as the package deepbet 1.0.2 has them; nothing of the file was executed",
+};
 /// The file of a description.
 const DESCRIPTION: &str = "model.toml";
 /// The files of the two networks in the package, and in an imported model.

@@ -6,12 +6,12 @@ use plimsoll_memory::Budget;
 use plimsoll_nn::weights::TorchScriptFile;
 use plimsoll_nn::{Architecture, LinkNet};
 
-use super::DeepbetError;
+use super::PACKAGE;
 use super::topology::topology;
-use crate::ModelError;
 use crate::new_files::NewFiles;
 use crate::tensor_copies::TensorSource;
 use crate::torch_script::{Graph, Refused, trace};
+use crate::{ModelError, PackageError};
 
 /// The tensor that shows the network's size.
 const STEM: &str = "init.0.weight";
@@ -30,7 +30,7 @@ impl NetworkFile {
     /// # Errors
     /// Returns an error if it cannot be read, is no TorchScript, or is of another network.
     pub(super) fn open(path: &Path, budget: &Budget) -> Result<NetworkFile, ModelError> {
-        let refuse = |why: String| DeepbetError::Topology { path: path.into(), why };
+        let refuse = |why: String| PackageError::Topology { path: path.into(), why, package: &PACKAGE };
         let mut script = TorchScriptFile::open(path, budget)?;
         let mut graph = Graph::default();
         let [image, probabilities] = topology(&mut graph);
@@ -40,7 +40,7 @@ impl NetworkFile {
             Err(Refused::Code(error)) => return Err(error.into()),
             Err(Refused::Other(why)) => return Err(refuse(why).into()),
             Err(Refused::OverBudget(source)) => {
-                return Err(DeepbetError::OverBudget { path: path.into(), source }.into());
+                return Err(PackageError::OverBudget { path: path.into(), source }.into());
             }
         }
         let file = script.into_weights();
@@ -76,7 +76,7 @@ impl NetworkFile {
     /// # Errors
     /// Returns an error if they cannot be read, have a value that is not finite, there is no room for the largest, or the disk refuses.
     pub(super) fn write(self, name: &str, files: &mut NewFiles, budget: &Budget) -> Result<(), ModelError> {
-        let no_room = |path: PathBuf, source| DeepbetError::OverBudget { path, source }.into();
+        let no_room = |path: PathBuf, source| PackageError::OverBudget { path, source }.into();
         self.source.write(name, files, budget, no_room)
     }
 }

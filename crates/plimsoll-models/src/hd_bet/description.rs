@@ -8,7 +8,7 @@ use plimsoll_data::{
     Resizing, StepOrder, TargetSpacing,
 };
 use plimsoll_graph::DType;
-use plimsoll_memory::{Budget, Bytes};
+use plimsoll_memory::Budget;
 use plimsoll_nn::weights::WeightSource;
 use plimsoll_nn::{Architecture, HdBet, predict};
 use plimsoll_run::bounds::check_spacing;
@@ -16,12 +16,10 @@ use plimsoll_run::{FoldName, LoadOptions, expect_weights, printable};
 use plimsoll_volume::Spacing;
 use serde::{Deserialize, Serialize};
 
-use super::{FOLDS, HdBetError, PROGRAM, weights_of};
-use crate::imports::{LONGEST_DESCRIPTION, program_of};
-use crate::{Answers, Interpolated, ModelError, SegmentationModel, WindowLayout};
+use super::{FOLDS, PROGRAM, weights_of};
+use crate::imports::{program_of, read_description};
+use crate::{Answers, Interpolated, ModelError, PackageError, SegmentationModel, WindowLayout};
 
-/// The most heap that reading one byte takes.
-const HEAP_PER_BYTE: u64 = 64;
 /// HD-BET's spacing, in millimetres.
 const SPACING: [f64; 3] = [1.5; 3];
 /// HD-BET's least window.
@@ -84,18 +82,8 @@ impl HdBetModel {
     /// # Errors
     /// Returns an error if it or its weights cannot be read or do not fit each other, it lacks the fold, or there is no room to read them.
     pub fn open(path: &Path, folds: &[FoldName], budget: &Budget) -> Result<HdBetModel, ModelError> {
-        let io = |source| ModelError::io(path, source);
-        let refuse = |why: String| {
-            ModelError::from(HdBetError::Description { path: path.into(), why: printable(&why) })
-        };
-        let length = plimsoll_disk::metadata(path).map_err(io)?.len();
-        if length > LONGEST_DESCRIPTION {
-            return Err(refuse(format!("it has {length} bytes, more than {LONGEST_DESCRIPTION}")));
-        }
-        let held = budget.reserve("a model.toml", Bytes(length * HEAP_PER_BYTE));
-        let _held = held.map_err(|source| HdBetError::OverBudget { path: path.into(), source })?;
-        let text = plimsoll_disk::read_to_string(path, length).map_err(io)?;
-        let file: File = toml::from_str(&text).map_err(|problem| refuse(problem.message().to_string()))?;
+        let refuse = |why: String| ModelError::from(PackageError::description(path, &why));
+        let (file, _held) = read_description::<File>(path, budget)?;
         let net = HdBet::new(1, LABELS.len(), file.network.init_filters);
         net.check().map_err(|fault| refuse(format!("network: {fault}")))?;
         let spacing = TargetSpacing::Volume(Spacing(file.spacing));

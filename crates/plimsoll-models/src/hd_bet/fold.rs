@@ -8,10 +8,10 @@ use plimsoll_memory::Budget;
 use plimsoll_nn::weights::PytorchFile;
 use plimsoll_nn::{Architecture, HdBet};
 
-use super::HdBetError;
-use crate::ModelError;
+use super::PACKAGE;
 use crate::new_files::NewFiles;
 use crate::tensor_copies::TensorSource;
+use crate::{ModelError, PackageError};
 
 /// The tensor that shows the network's size.
 const STEM: &str = "init_conv.weight";
@@ -34,7 +34,7 @@ impl Fold {
     /// # Errors
     /// Returns an error if it cannot be read, is no state dict, or is one of another network.
     pub(super) fn open(path: &Path, budget: &Budget) -> Result<Fold, ModelError> {
-        let refuse = |why: String| HdBetError::Topology { path: path.into(), why };
+        let refuse = |why: String| PackageError::Topology { path: path.into(), why, package: &PACKAGE };
         let file = PytorchFile::open(path, budget)?;
         let stem = file.shape(STEM).ok_or_else(|| refuse(format!("there is no tensor `{STEM}`")))?;
         let &[init_filters, inputs, 3, 3, 3] = &stem.0[..] else {
@@ -63,7 +63,7 @@ impl Fold {
     /// # Errors
     /// Returns an error if they cannot be read, have a value that is not finite, there is no room for the largest, or the disk refuses.
     pub(super) fn write(self, name: &str, files: &mut NewFiles, budget: &Budget) -> Result<(), ModelError> {
-        let no_room = |path: PathBuf, source| HdBetError::OverBudget { path, source }.into();
+        let no_room = |path: PathBuf, source| PackageError::OverBudget { path, source }.into();
         self.source.write(name, files, budget, no_room)
     }
 }

