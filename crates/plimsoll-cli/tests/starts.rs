@@ -203,6 +203,96 @@ fn plans_of_transformers_need_the_place_and_the_grid_of_their_positions() {
     }
 }
 
+/// The plan of nnFoundationViT (nnssl's `nnFoundationViT.py`) with the sizes of the oracle's transformer, in place of 1056, 40 and 16.
+#[test]
+fn a_transformer_whose_arguments_are_written_out_is_that_of_its_checkpoint() {
+    let tiny = Tiny::new();
+    let plan = |name: &str, change: &dyn Fn(&mut Value)| {
+        let folder = tiny.path(name);
+        fs::create_dir(&folder).unwrap();
+        let read = fs::read(oracle("primus/adaptation_plan.json")).unwrap();
+        let mut plan: Value = serde_json::from_slice(&read).unwrap();
+        plan["architecture_plans"] = serde_json::json!({"arch_class_name": "PrimusX", "arch_kwargs": {
+            "input_channels": 1, "embed_dim": 12, "patch_embed_size": [8, 8, 8], "output_channels": 1,
+            "input_shape": [16, 24, 32], "encoder_eva_depth": 2, "encoder_eva_numheads": 2, "decoder_eva_depth": 1,
+            "decoder_eva_numheads": 2, "patch_drop_rate": 0.8, "drop_path_rate": 0.2, "attn_drop_rate": 0,
+            "init_values": 0.1, "scale_attn_inner": true
+        }});
+        change(&mut plan["architecture_plans"]);
+        fs::write(folder.join("adaptation_plan.json"), plan.to_string()).unwrap();
+        // Names and values are those of the pre-trained encoder where nothing was adapted.
+        fs::copy(oracle("primus_same.safetensors"), folder.join("primus_same.safetensors")).unwrap();
+        folder
+    };
+    let written_out = plan("written_out", &|_| {});
+    let started = run_json(&from("plan", &tiny, &written_out, &["--adopt", "topology,patch"]));
+    assert_eq!(started["patch_size"], serde_json::json!([16, 24, 32]));
+    let tensors = started["start"]["tensors"].as_array().unwrap();
+    let of_encoder = |tensor: &&Value| {
+        let name = tensor["name"].as_str().unwrap();
+        name.starts_with("eva.") || name.starts_with("down_projection.")
+    };
+    let encoder: Vec<&Value> = tensors.iter().filter(of_encoder).collect();
+    assert!(encoder.len() > 20 && encoder.iter().all(|tensor| tensor["fate"] == "taken"), "{encoder:?}");
+    let second = &plan("second", &|network| network["arch_class_name"] = "PrimusV2M".into());
+    let small = &plan("small", &|network| {
+        // As nnFoundationViT-small.
+        network["arch_kwargs"]["scale_attn_inner"] = false.into();
+        network["arch_kwargs"]["init_values"] = Value::Null;
+    });
+    let unscaled = &plan("unscaled", &|network| network["arch_kwargs"]["init_values"] = Value::Null);
+    let coarse = &plan("coarse", &|network| {
+        network["arch_kwargs"]["patch_embed_size"] = serde_json::json!([16, 16, 16])
+    });
+    let heads = &plan("heads", &|network| network["arch_kwargs"]["encoder_eva_numheads"] = 3.into());
+    let more = &plan("more", &|network| network["arch_kwargs"]["num_register_tokens"] = 4.into());
+    for (start, says) in [
+        (second, "unknown pre-trained network `PrimusV2M`; known: ResEncL"),
+        (small, "attention without its own normalisation is not supported"),
+        (unscaled, "there is no `architecture_plans.arch_kwargs.init_values`"),
+        (coarse, "tokens of other than 8 × 8 × 8 voxels"),
+        (heads, "multiples of six"),
+        (more, "networks with `num_register_tokens` are not supported"),
+    ] {
+        let error = run_error(&from("plan", &tiny, start, &["--adopt", "topology,patch"]));
+        assert!(error.contains(says) && error.contains("hint: "), "{}: {error}", start.display());
+    }
+}
+
+/// The remedy for plans of Primus of later versions, which nnssl does not write: weights without a plan, for a network of the settings.
+#[test]
+fn weights_of_a_later_primus_start_without_a_plan() {
+    let tiny = Tiny::new();
+    let settings = tiny.path("plimsoll.toml");
+    let network =
+        "[network]\nnet = \"primus\"\nversion = 2\nhidden_size = 12\ndepths = [1]\nnum_heads = [2]\n";
+    fs::write(&settings, network).unwrap();
+    let config = ["--config", settings.to_str().unwrap(), "--patch-size", "16"];
+    let out = tiny.path("run").to_str().unwrap().to_string();
+    let data = tiny.data.to_str().unwrap();
+    let train = [
+        "train",
+        data,
+        "--out",
+        &out,
+        "--fold",
+        "all",
+        "--skip-validation",
+        "--ram",
+        "512MiB",
+        "--threads",
+        "1",
+    ];
+    run_json(
+        &[&train[..], &["--epochs", "1", "--iterations", "2", "--validation-iterations", "1"], &config]
+            .concat(),
+    );
+    let weights = tiny.path("weights.safetensors").to_str().unwrap().to_string();
+    run_json(&["export", &format!("{out}/fold_all"), "-o", &weights]);
+    let started = run_json(&from("plan", &tiny, Path::new(&weights), &config));
+    assert!(count(&started, "taken") > 20 && count(&started, "new") == 0, "{started}");
+}
+
 #[test]
 fn starts_that_cannot_be_used_are_refused_by_name_and_leave_nothing_behind() {
     let tiny = Tiny::new();

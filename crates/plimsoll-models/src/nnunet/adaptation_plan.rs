@@ -21,6 +21,7 @@ use super::entry::Entry;
 use super::network::{Ends, pretrained};
 use super::plans::read;
 use super::preparation::NORMALISATIONS;
+use super::pretrained_primus::{Patch, WITH_ARGUMENTS, described, size_of, sized};
 use crate::ModelError;
 
 /// The name of the file.
@@ -28,14 +29,15 @@ pub const PLAN_FILE: &str = "adaptation_plan.json";
 /// The entry of a checkpoint.
 const ENTRY: &str = "nnssl_adaptation_plan";
 /// Networks that a plan may name without arguments, and those with.
-const KNOWN: [&str; 7] =
-    ["ResEncL", "ResidualEncoderUNet", "PlainConvUNet", "PrimusS", "PrimusB", "PrimusM", "PrimusL"];
-/// Those of them that are a Primus, with their sizes.
-const PRIMUS: [(&str, NetworkSize); 4] = [
-    ("PrimusS", NetworkSize::S),
-    ("PrimusB", NetworkSize::B),
-    ("PrimusM", NetworkSize::M),
-    ("PrimusL", NetworkSize::L),
+const KNOWN: [&str; 8] = [
+    "ResEncL",
+    "ResidualEncoderUNet",
+    "PlainConvUNet",
+    "PrimusS",
+    "PrimusB",
+    "PrimusM",
+    "PrimusL",
+    WITH_ARGUMENTS,
 ];
 /// Entries of a plan.
 const ENTRIES: [&str; 9] = [
@@ -133,7 +135,8 @@ impl AdaptationPlan {
         let channels = root.need("pretrain_num_input_channels")?.whole(1, MOST_FEATURES)?;
         let of_patch = root.need("recommended_downstream_patchsize")?;
         let patch = triple(&of_patch)?;
-        let network = network(&root.need("architecture_plans")?, channels, (&of_patch, patch))?;
+        let network =
+            network(&root.need("architecture_plans")?, channels, Patch { entry: &of_patch, extents: patch })?;
         let encoder = encoder(root, &network, channels)?;
         network.check_patch(patch).map_err(|source| of_patch.refuse(source.to_string()))?;
         let plan = root.need("pretrain_plan")?;
@@ -161,7 +164,10 @@ impl AdaptationPlan {
 }
 
 /// Entries with other names than those that are known.
-fn unknown<'a>(entry: &Entry<'a>, known: &[&str]) -> Result<Vec<(&'a str, Entry<'a>)>, NnUnetError> {
+pub(super) fn unknown<'a>(
+    entry: &Entry<'a>,
+    known: &[&str],
+) -> Result<Vec<(&'a str, Entry<'a>)>, NnUnetError> {
     let Some(object) = entry.value().as_object() else {
         return Err(entry.refuse("it must have entries of names"));
     };
@@ -176,11 +182,7 @@ fn names(entries: Vec<(&str, Entry<'_>)>) -> Vec<String> {
 }
 
 /// The network of a plan: one that nnU-Net knows by name (`get_network_from_name`), or a class with its arguments.
-fn network(
-    architecture: &Entry<'_>,
-    channels: usize,
-    patch: (&Entry<'_>, [usize; 3]),
-) -> Result<Network, NnUnetError> {
+fn network(architecture: &Entry<'_>, channels: usize, patch: Patch<'_, '_>) -> Result<Network, NnUnetError> {
     const ENTRIES: [&str; 3] = ["arch_class_name", "arch_kwargs", "arch_kwargs_requiring_import"];
     if let Some((name, value)) = unknown(architecture, &ENTRIES)?.into_iter().next() {
         return Err(value.refuse(format!("networks with `{name}` are not supported")));
@@ -196,8 +198,11 @@ fn network(
             known: KNOWN.join(", "),
         });
     }
+    if name == WITH_ARGUMENTS {
+        return Ok(described(&architecture.need("arch_kwargs")?, channels, patch)?.into());
+    }
     let arguments = architecture.get("arch_kwargs")?;
-    let size = PRIMUS.into_iter().find_map(|(primus, size)| (primus == name).then_some(size));
+    let size = size_of(name);
     if name != "ResEncL" && size.is_none() {
         let arguments = architecture.need("arch_kwargs")?;
         return pretrained(&class, &arguments, Ends { inputs: channels, outputs: 1 });
@@ -206,11 +211,7 @@ fn network(
         return Err(arguments.refuse(format!("{name} has no arguments")));
     }
     if let Some(size) = size {
-        let (of_patch, patch) = patch;
-        // As nnU-Net makes it by this name, it skips no blocks.
-        let primus = Primus { path_dropout: 0.0, ..Primus::new(channels, 1, size, 1, patch) };
-        primus.check().map_err(|source| of_patch.refuse(source.to_string()))?;
-        return Ok(primus.into());
+        return Ok(sized(size, channels, patch)?.into());
     }
     let mut strides = [[2; 3]; 6];
     strides[0] = [1; 3];

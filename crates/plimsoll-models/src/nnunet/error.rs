@@ -139,7 +139,9 @@ impl NnUnetError {
                     .into()
             }
             NnUnetError::Unknown { what: "pre-trained network", .. } => {
-                "start from a checkpoint of one of these; other networks, such as Primus, are not supported".into()
+                "start from a checkpoint of one of these; weights of nnU-Net's trainers of Primus in versions 2 and 3 are a file without a plan, \
+                 for which the settings describe the network: ‹start=checkpoint_final.pth›"
+                    .into()
             }
             NnUnetError::Unknown { .. } => {
                 "predict with nnU-Net itself, or train again with plans that use a known one".into()

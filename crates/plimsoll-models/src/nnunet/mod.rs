@@ -24,6 +24,7 @@ mod network;
 mod plans;
 mod postprocessing;
 mod preparation;
+mod pretrained_primus;
 mod resampling;
 mod trainers;
 
