@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::interpret::Array;
-use crate::{DType, GraphError, Kind, Node, Shape, Tape, TensorId, TensorInfo};
+use crate::{DType, GraphError, Kind, Node, Op, Shape, Tape, TensorId, TensorInfo};
 
 /// The shape, dtype and kind of a result.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -346,4 +346,20 @@ pub(crate) fn expect_learned(
 /// The gradient of a node's result, where it has one.
 pub(crate) fn upstream(tape: &Tape<'_>, node: &Node, result: usize) -> Option<TensorId> {
     tape.gradient_of(node.outputs[result])
+}
+
+/// Adds the gradient of an op on each element of one volume: `grad` of the gradient of its result and its operand or its result, which is
+/// `known`.
+pub(crate) fn add_pointwise_gradient(
+    tape: &mut Tape<'_>,
+    node: &Node,
+    grad: impl Into<Op>,
+    known: TensorId,
+) -> Result<(), GraphError> {
+    let operand = node.inputs[0];
+    if let Some(dz) = upstream(tape, node, 0).filter(|_| tape.needs(operand)) {
+        let dx = tape.push(grad, &[dz, known])?[0];
+        tape.add(operand, dx)?;
+    }
+    Ok(())
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::op::{infer_pointwise, infer_pointwise_gradient, upstream};
+use crate::op::{add_pointwise_gradient, infer_pointwise, infer_pointwise_gradient};
 use crate::{Array, GraphError, Node, Rule, Shape, Signature, Tape, TensorInfo};
 
 /// z = x where x > 0, else eˣ − 1 (Clevert et al. 2015, arXiv:1511.07289, with α = 1; `torch.nn.ELU()`). Operand and result: a volume.
@@ -27,11 +27,7 @@ impl Rule for Elu {
     }
 
     fn gradient(&self, tape: &mut Tape<'_>, node: &Node) -> Result<(), GraphError> {
-        if let Some(dz) = upstream(tape, node, 0).filter(|_| tape.needs(node.inputs[0])) {
-            let dx = tape.push(EluGrad, &[dz, node.outputs[0]])?[0];
-            tape.add(node.inputs[0], dx)?;
-        }
-        Ok(())
+        add_pointwise_gradient(tape, node, EluGrad, node.outputs[0])
     }
 
     fn evaluate(&self, inputs: &[&Array], results: &[Shape]) -> Vec<Array> {

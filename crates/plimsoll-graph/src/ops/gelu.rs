@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::op::{infer_pointwise, infer_pointwise_gradient, upstream};
+use crate::op::{add_pointwise_gradient, infer_pointwise, infer_pointwise_gradient};
 use crate::{Array, GraphError, Node, Rule, Shape, Signature, Tape, TensorInfo};
 
 /// z = x · Φ(x), with Φ the distribution function of the standard normal distribution: the exact form, not that by a hyperbolic
@@ -49,11 +49,7 @@ impl Rule for Gelu {
     }
 
     fn gradient(&self, tape: &mut Tape<'_>, node: &Node) -> Result<(), GraphError> {
-        if let Some(dz) = upstream(tape, node, 0).filter(|_| tape.needs(node.inputs[0])) {
-            let dx = tape.push(GeluGrad, &[dz, node.inputs[0]])?[0];
-            tape.add(node.inputs[0], dx)?;
-        }
-        Ok(())
+        add_pointwise_gradient(tape, node, GeluGrad, node.inputs[0])
     }
 
     fn evaluate(&self, inputs: &[&Array], results: &[Shape]) -> Vec<Array> {

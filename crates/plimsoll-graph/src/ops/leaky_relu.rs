@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::op::{infer_pointwise, infer_pointwise_gradient, upstream};
+use crate::op::{add_pointwise_gradient, infer_pointwise, infer_pointwise_gradient};
 use crate::{Array, GraphError, Node, Op, Rule, Shape, Signature, Tape, TensorId, TensorInfo};
 
 /// z = x where x > 0, else slope · x. Operand and result: a volume.
@@ -33,15 +33,11 @@ impl Rule for LeakyRelu {
     }
 
     fn gradient(&self, tape: &mut Tape<'_>, node: &Node) -> Result<(), GraphError> {
-        if let Some(dz) = upstream(tape, node, 0).filter(|_| tape.needs(node.inputs[0])) {
-            let x = node.inputs[0];
-            // With the result the operand need not be held. What is made by a normalisation need not be held either way: it is recomputed
-            // from the value that it is computed from.
-            let known = if self.slope >= 0.0 && !is_normalised(tape, x) { node.outputs[0] } else { x };
-            let dx = tape.push(LeakyReluGrad { slope: self.slope }, &[dz, known])?[0];
-            tape.add(x, dx)?;
-        }
-        Ok(())
+        let x = node.inputs[0];
+        // With the result the operand need not be held. What is made by a normalisation need not be held either way: it is recomputed
+        // from the value that it is computed from.
+        let known = if self.slope >= 0.0 && !is_normalised(tape, x) { node.outputs[0] } else { x };
+        add_pointwise_gradient(tape, node, LeakyReluGrad { slope: self.slope }, known)
     }
 
     fn evaluate(&self, inputs: &[&Array], results: &[Shape]) -> Vec<Array> {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::op::{infer_pointwise, infer_pointwise_gradient, upstream};
+use crate::op::{add_pointwise_gradient, infer_pointwise, infer_pointwise_gradient};
 use crate::{Array, GraphError, Node, Rule, Shape, Signature, Tape, TensorInfo};
 
 /// s = 1 / (1 + e⁻ˣ). Operand and result: a volume.
@@ -27,9 +27,7 @@ impl Rule for Sigmoid {
     }
 
     fn gradient(&self, tape: &mut Tape<'_>, node: &Node) -> Result<(), GraphError> {
-        let Some(ds) = upstream(tape, node, 0) else { return Ok(()) };
-        let dx = tape.push(SigmoidGrad, &[ds, node.outputs[0]])?[0];
-        tape.add(node.inputs[0], dx)
+        add_pointwise_gradient(tape, node, SigmoidGrad, node.outputs[0])
     }
 
     fn evaluate(&self, inputs: &[&Array], results: &[Shape]) -> Vec<Array> {
