@@ -5,6 +5,7 @@
 //! set's folder, or take more heap than [`Heap::most`]. The fuzz targets of `fuzz/` call these functions; the test of this crate
 //! tries the inputs in `seeds/` on them: small real files, and whatever once was a fault.
 
+mod changes;
 mod data;
 mod dicom;
 mod folder;
@@ -12,6 +13,7 @@ mod images;
 mod models;
 mod probabilities;
 mod runs;
+mod serve;
 mod volumes;
 mod weights;
 
@@ -19,12 +21,14 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use plimsoll_memory::{Bytes, forget_heap_peak, heap_use};
 
+pub use changes::Changes;
 pub use data::{dataset, fingerprint, is_fingerprint, splits};
 pub use dicom::{dicom, dicom_archive};
 pub use images::{image, image_table};
 pub use models::{adaptation_plan, model_file, monai_bundle, monai_config};
 pub use probabilities::npz;
 pub use runs::{events, lock, metrics, settings, specification};
+pub use serve::{serve_message, serve_parts, serve_upload};
 pub use volumes::{meta_image, nifti, nifti_gz, nifti_pair, nifti_zst, npy, npz_image, nrrd, tiff, zarr};
 pub use weights::{pytorch, safetensors};
 
@@ -32,7 +36,7 @@ pub use weights::{pytorch, safetensors};
 pub type Body = fn(&[u8]);
 
 /// All bodies, by the names of their fuzz targets and of the folders of their inputs.
-pub const TARGETS: [(&str, Body); 29] = [
+pub const TARGETS: [(&str, Body); 32] = [
     ("adaptation_plan", adaptation_plan),
     ("dataset", dataset),
     ("dicom", dicom),
@@ -57,6 +61,9 @@ pub const TARGETS: [(&str, Body); 29] = [
     ("nrrd", nrrd),
     ("pytorch", pytorch),
     ("safetensors", safetensors),
+    ("serve_message", serve_message),
+    ("serve_parts", serve_parts),
+    ("serve_upload", serve_upload),
     ("settings", settings),
     ("specification", specification),
     ("splits", splits),

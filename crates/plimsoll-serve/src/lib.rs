@@ -21,6 +21,7 @@ mod content;
 mod dicomweb;
 mod error;
 mod http;
+pub mod inputs;
 mod job;
 mod mcp;
 mod models;

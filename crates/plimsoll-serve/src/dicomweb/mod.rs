@@ -22,6 +22,7 @@ use tokio::time::timeout;
 pub(crate) use self::connect::Endpoint;
 use self::connect::unavailable;
 use self::multipart::{Malformed, Parts, Piece, boundary};
+pub use self::multipart::{PartLengths, part_lengths};
 use crate::archive::{full, too_large};
 use crate::http::FileBody;
 use crate::problem::Problem;

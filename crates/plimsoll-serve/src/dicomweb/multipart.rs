@@ -111,6 +111,41 @@ impl Parts {
     }
 }
 
+/// The bytes of each complete part of a body.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PartLengths {
+    /// By part, in their order.
+    pub lengths: Vec<u64>,
+    /// `true` if the body has its end.
+    pub is_ended: bool,
+}
+
+/// Reads a body that arrives in `chunks`; `None` if its content type names no boundary, or it is malformed.
+pub fn part_lengths<'a>(
+    content_type: &str,
+    chunks: impl IntoIterator<Item = &'a [u8]>,
+) -> Option<PartLengths> {
+    let mut parts = Parts::new(boundary(content_type)?);
+    let (mut found, mut open) = (PartLengths::default(), None);
+    for chunk in chunks {
+        let read = parts.read::<Malformed>(chunk, &mut |piece| {
+            match (piece, open) {
+                (Piece::Begin, None) => open = Some(0),
+                (Piece::Data(data), Some(length)) => open = Some(length + data.len() as u64),
+                (Piece::End, Some(length)) => {
+                    found.lengths.push(length);
+                    open = None;
+                }
+                _ => return Err(Malformed),
+            }
+            Ok(())
+        });
+        read.ok()?;
+    }
+    found.is_ended = parts.is_ended();
+    Some(found)
+}
+
 fn find(within: &[u8], what: &[u8]) -> Option<usize> {
     within.windows(what.len()).position(|window| window == what)
 }

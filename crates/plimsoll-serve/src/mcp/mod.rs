@@ -17,6 +17,11 @@ use std::time::Duration;
 use plimsoll::StopToken;
 use serde_json::Value;
 
+/// The answer to a text that is no message; `None` if it is one.
+pub(crate) fn refused_message(text: &str) -> Option<Value> {
+    message::Message::read(text).err()
+}
+
 use crate::error::ServeError;
 use crate::mcp::message::{ErrorCode, failure};
 use crate::mcp::session::Session;
