@@ -13,5 +13,7 @@ mod mcp;
 mod requests;
 #[allow(unused_imports, reason = "other tests use more of it")]
 mod support;
+#[path = "serve/tasks.rs"]
+mod tasks;
 #[path = "serve/tls.rs"]
 mod tls;

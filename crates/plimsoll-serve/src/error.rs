@@ -114,7 +114,7 @@ impl ServeError {
     /// Returns a remedy, in which parameters are marked.
     pub fn remedy(&self) -> Remedy {
         match self {
-            ServeError::NoModel => "name one: --model NAME=PATH".into(),
+            ServeError::NoModel => "name one: --model NAME=PATH, or --task total".into(),
             ServeError::SameName { .. } => "name them apart: --model NAME=PATH".into(),
             ServeError::Name { .. } => "give it another name: --model NAME=PATH".into(),
             ServeError::Job(error) => error.remedy().clone(),

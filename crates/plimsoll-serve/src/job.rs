@@ -6,24 +6,27 @@ use std::time::Instant;
 
 use axum::http::StatusCode;
 use plimsoll::{
-    Context, Error, MemoryLimit, PredictRequest, StepChoice, StopToken, VolumeOptions, plan_prediction,
-    predict,
+    Context, Error, MemoryLimit, PredictRequest, PredictionPlan, StepChoice, StopToken, VolumeOptions,
+    plan_prediction, plan_segmentation, predict, segment,
 };
 use plimsoll_dicom::{SegmentationRequest, SegmentationType, Series};
 use plimsoll_memory::{Budget, Bytes};
+use plimsoll_remedy::{Change, Limit};
 use plimsoll_run::CheckpointKind;
 use plimsoll_volume::VolumeFile;
 use serde::Serialize;
 
 use crate::archive::{self, ArchiveContent, too_large};
 use crate::content::Content;
-use crate::models::ServedModel;
+use crate::models::{Labeller, ServedModel};
 use crate::problem::{Problem, Translator};
 use crate::service::Service;
 use crate::workspace::Workspace;
 
 /// The bytes of a voxel of a decoded series at most.
 const MOST_OF_VOXEL: u64 = 4;
+/// The most doublings of the limit to find one that suffices.
+const MOST_DOUBLED: u32 = 8;
 /// The longest text in an attribute of a segmentation.
 const MOST_LETTERS: usize = 64;
 
@@ -202,13 +205,14 @@ impl Job {
     /// Plans the prediction of an image from its header.
     fn plan(&self, image: &Path) -> Result<PlanReply, Problem> {
         let shares = self.service.shares();
-        let plans =
-            plan_prediction(&self.request(image), &self.context()).map_err(|error| self.refuse(&error))?;
-        if let Some(refused) = plans.iter().flat_map(|plan| &plan.refused).next() {
-            return Err(self.translator().image(&refused.error, &refused.hint));
-        }
+        let plans = match self.plans(image, shares.predictions)? {
+            Ok(plans) => plans,
+            Err(error) if lacks_room(&error) => return Err(self.least_limit(image, &error)),
+            Err(error) => return Err(self.refuse(&error)),
+        };
+        self.expect_planned(&plans)?;
         let cases = || plans.iter().flat_map(|plan| &plan.cases);
-        // An earlier stage of a cascade runs before the later one, so the larger of both counts.
+        // An earlier stage of a cascade, or of a task, runs before the later one, so the larger of both counts.
         let planned = cases().map(|case| case.plan.total_bytes).max();
         let needed = cases().map(|case| case.least_ram_bytes).max();
         let (Some(planned), Some(needed)) = (planned, needed) else { return Err(Problem::internal()) };
@@ -222,13 +226,54 @@ impl Job {
         })
     }
 
-    fn request(&self, image: &Path) -> PredictRequest {
-        let Job { service, model, workspace, .. } = self;
+    /// Plans all networks of the model below a limit.
+    fn plans(&self, image: &Path, ram: Bytes) -> Result<Result<Vec<PredictionPlan>, Error>, Problem> {
+        let context = self.context();
+        Ok(match &self.model.labeller {
+            Labeller::Model { path, is_nnunet } => {
+                plan_prediction(&self.request(path, *is_nnunet, image, ram), &context)
+            }
+            Labeller::Task(task) => plan_segmentation(&task.request(self, image, ram)?, &context),
+        })
+    }
+
+    /// Refuses an image that a plan refuses.
+    fn expect_planned(&self, plans: &[PredictionPlan]) -> Result<(), Problem> {
+        match plans.iter().flat_map(|plan| &plan.refused).next() {
+            Some(refused) => Err(self.translator().image(&refused.error, &refused.hint)),
+            None => Ok(()),
+        }
+    }
+
+    /// The refusal of an image where the limit has no room for what a network needs beside any image: with the limit that a plan below a
+    /// higher one names.
+    fn least_limit(&self, image: &Path, refused: &Error) -> Problem {
+        let limit = self.service.shares().predictions;
+        for doubled in 1..=MOST_DOUBLED {
+            let plans = match self.plans(image, Bytes(limit.0.saturating_mul(1 << doubled))) {
+                Ok(Err(error)) if lacks_room(&error) => continue,
+                Ok(Err(error)) => return self.refuse(&error),
+                Ok(Ok(plans)) => plans,
+                Err(problem) => return problem,
+            };
+            if let Err(problem) = self.expect_planned(&plans) {
+                return problem;
+            }
+            let least = plans.iter().flat_map(|plan| &plan.cases).map(|case| case.least_ram_bytes).max();
+            if let Some(least) = least {
+                return self.translator().limit(refused, least);
+            }
+        }
+        self.refuse(refused)
+    }
+
+    fn request(&self, model: &Path, is_nnunet: bool, image: &Path, ram: Bytes) -> PredictRequest {
+        let Job { service, workspace, .. } = self;
         PredictRequest {
-            model: model.path.clone(),
+            model: model.into(),
             checkpoint: CheckpointKind::Final,
             volumes: VolumeOptions {
-                nnunet: model.is_nnunet.then(Default::default),
+                nnunet: is_nnunet.then(Default::default),
                 postprocessing: StepChoice::OfModel,
                 unit: service.unit(),
                 ..VolumeOptions::default()
@@ -236,9 +281,9 @@ impl Job {
             input: image.into(),
             output: workspace.file("labels"),
             overwrite: false,
-            options: service.options(model),
+            options: service.options(is_nnunet),
             part: None,
-            ram: Some(service.shares().predictions),
+            ram: Some(ram),
             backend: service.backend(),
         }
     }
@@ -270,15 +315,31 @@ impl Prepared {
     pub(crate) fn predict(self) -> Result<Labels, Problem> {
         let start = Instant::now();
         let Prepared { job, image, series, mut warnings, plan } = self;
-        let report = predict(&job.request(&image), &job.context()).map_err(|error| job.refuse(&error))?;
-        if let Some(failed) = report.failed.first() {
-            return Err(job.translator().image(&failed.error, &failed.hint));
-        }
-        let Some(predicted) = report.cases.first() else { return Err(Problem::internal()) };
-        warnings.extend(report.warnings.iter().map(|warning| warning.warning.clone()));
+        let ram = job.service.shares().predictions;
+        let written = match &job.model.labeller {
+            Labeller::Model { path, is_nnunet } => {
+                let report = predict(&job.request(path, *is_nnunet, &image, ram), &job.context())
+                    .map_err(|error| job.refuse(&error))?;
+                if let Some(failed) = report.failed.first() {
+                    return Err(job.translator().image(&failed.error, &failed.hint));
+                }
+                warnings.extend(report.warnings.iter().map(|warning| warning.warning.clone()));
+                report.cases.first().map(|case| case.file.clone())
+            }
+            Labeller::Task(task) => {
+                // Of one image, a failure is the error.
+                let report = segment(&task.request(&job, &image, ram)?, &job.context())
+                    .map_err(|error| job.refuse(&error))?;
+                let named = format!("{}: ", image.display());
+                let unnamed = |warning: &String| warning.strip_prefix(&named).unwrap_or(warning).to_string();
+                warnings.extend(report.warnings.iter().map(unnamed));
+                report.images.first().map(|image| image.output.clone())
+            }
+        };
+        let Some(written) = written else { return Err(Problem::internal()) };
         let file = match (job.form, series) {
-            (LabelForm::DicomSeg, Some(series)) => job.encode(&series, &predicted.file)?,
-            _ => predicted.file.clone(),
+            (LabelForm::DicomSeg, Some(series)) => job.encode(&series, &written)?,
+            _ => written,
         };
         let seconds = start.elapsed().as_secs_f64();
         Ok(Labels { workspace: job.workspace, file, form: job.form, plan, seconds, warnings })
@@ -306,4 +367,10 @@ impl Job {
         write().map_err(|error| self.refuse(&error))?;
         Ok(to)
     }
+}
+
+/// Returns `true` for an error whose remedy is a higher limit, of which nobody knows yet what it is.
+fn lacks_room(error: &Error) -> bool {
+    let is_higher = |change: &Change| matches!(change, Change::RaiseLimit { limit: Limit::Ram, to: None });
+    error.remedy().changes().any(is_higher)
 }

@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 
 use plimsoll::Error;
-use plimsoll_infer::PredictOptions;
 use plimsoll_memory::Budget;
 use plimsoll_models::{Answers, ModelSource, OpenOptions, OpenedModel, SegmentationModel};
 use plimsoll_volume::LabelTable;
 use serde::Serialize;
 
 use crate::error::ServeError;
+use crate::tasks::NamedTask;
 
 /// The longest name.
 const MOST_NAME: usize = 64;
@@ -23,14 +23,13 @@ pub struct NamedModel {
     pub path: PathBuf,
 }
 
-impl NamedModel {
-    fn check(&self) -> Result<(), ServeError> {
-        let is_safe = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-        let has_letter = self.name.bytes().any(|byte| byte.is_ascii_alphanumeric());
-        match has_letter && self.name.len() <= MOST_NAME && self.name.bytes().all(is_safe) {
-            true => Ok(()),
-            false => Err(ServeError::Name { name: self.name.clone() }),
-        }
+/// Refuses a name that is not plain in addresses.
+pub(crate) fn check_name(name: &str) -> Result<(), ServeError> {
+    let is_safe = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    let has_letter = name.bytes().any(|byte| byte.is_ascii_alphanumeric());
+    match has_letter && name.len() <= MOST_NAME && name.bytes().all(is_safe) {
+        true => Ok(()),
+        false => Err(ServeError::Name { name: name.into() }),
     }
 }
 
@@ -49,41 +48,55 @@ pub(crate) struct ModelCard {
     pub(crate) channels: Vec<String>,
     /// The labels that label maps may have, besides 0 for background.
     pub(crate) labels: Vec<Label>,
-    /// Depth, height and width of a window in voxels.
-    pub(crate) window: [usize; 3],
-    /// Folds of weights whose logits are averaged.
-    pub(crate) folds: usize,
+    /// Depth, height and width of a window in voxels; `None` of a task, whose networks may have several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) window: Option<[usize; 3]>,
+    /// Folds of weights whose logits are averaged; `None` of a task.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) folds: Option<usize>,
+    /// The licence of the weights of a task.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) license: Option<String>,
+}
+
+/// The origin of the labels of a model.
+#[derive(Debug)]
+pub(crate) enum Labeller {
+    /// A model that is predicted with.
+    Model { path: PathBuf, is_nnunet: bool },
+    /// All networks of a task of TotalSegmentator.
+    Task(NamedTask),
 }
 
 /// A model of a service. Its weights are read for each prediction.
 #[derive(Debug)]
 pub(crate) struct ServedModel {
-    pub(crate) path: PathBuf,
     pub(crate) card: ModelCard,
-    pub(crate) is_nnunet: bool,
+    pub(crate) labeller: Labeller,
 }
 
 impl ServedModel {
     /// Opens the model once, to refuse one that cannot predict before any request, and describes it.
     pub(crate) fn open(model: NamedModel, budget: &Budget) -> Result<ServedModel, ServeError> {
-        model.check()?;
         let NamedModel { name, path } = model;
+        check_name(&name)?;
         let is_nnunet = matches!(ModelSource::detect(&path).map_err(Error::from)?, ModelSource::NnUnet(_));
         let opened = OpenedModel::open(&path, &OpenOptions::default(), budget).map_err(Error::from)?;
         let model = opened.into_segmentation().map_err(Error::from)?;
         let card = ModelCard {
             labels: labels(&model),
             channels: model.channels.into_iter().map(|channel| channel.name).collect(),
-            window: model.patch,
-            folds: model.weights.len(),
+            window: Some(model.patch),
+            folds: Some(model.weights.len()),
+            license: None,
             name,
         };
-        Ok(ServedModel { path, card, is_nnunet })
+        Ok(ServedModel { card, labeller: Labeller::Model { path, is_nnunet } })
     }
 
-    /// The options of its windows: mirrored as the program that trained it does, unless the service says otherwise.
-    pub(crate) fn options(&self, options: PredictOptions, mirror: Option<bool>) -> PredictOptions {
-        PredictOptions { mirror: mirror.unwrap_or(self.is_nnunet), ..options }
+    /// Describes a task, and refuses one whose weights are missing before any request.
+    pub(crate) fn of_task(task: NamedTask) -> Result<ServedModel, ServeError> {
+        Ok(ServedModel { card: task.card()?, labeller: Labeller::Task(task) })
     }
 
     /// The names of its labels.
@@ -109,12 +122,11 @@ mod tests {
 
     #[test]
     fn only_names_that_are_plain_in_addresses_are_accepted() {
-        let check = |name: &str| NamedModel { name: name.into(), path: "run".into() }.check();
         for name in ["liver", "hd-bet_v1.2", "7"] {
-            check(name).unwrap();
+            check_name(name).unwrap();
         }
         for name in ["", "..", "a/b", "ü", "a b", &"a".repeat(65)] {
-            assert!(check(name).is_err(), "{name}");
+            assert!(check_name(name).is_err(), "{name}");
         }
     }
 }

@@ -89,6 +89,13 @@ impl Translator<'_> {
         self.text(StatusCode::UNPROCESSABLE_ENTITY, line, &Remedy::from(remedy))
     }
 
+    /// Translates an error of a job for which the limit is too low, and one of `needed` bytes suffices.
+    pub(crate) fn limit(&self, error: &Error, needed: Bytes) -> Problem {
+        let mib = needed.0.div_ceil(1 << 20);
+        let remedy = Remedy::from(format!("raise the limit to ‹ram={mib}MiB›"));
+        self.text(StatusCode::SERVICE_UNAVAILABLE, &error.line(), &remedy)
+    }
+
     fn text(&self, status: StatusCode, line: &str, remedy: &Remedy) -> Problem {
         let needed = self.words.needed_ram(remedy);
         let status = if needed.is_some() { StatusCode::SERVICE_UNAVAILABLE } else { status };

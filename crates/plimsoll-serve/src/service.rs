@@ -61,11 +61,19 @@ impl Service {
         let memory = MemoryLimit::set(settings.ram, threads, &context)?;
         let shares = MemoryShares::new(memory.limits.limit, memory.own_bytes(), &settings.bounds, has_tls)?;
         let mut models: Vec<Arc<ServedModel>> = Vec::new();
-        for model in settings.models.iter().cloned() {
-            if models.iter().any(|other| other.card.name == model.name) {
-                return Err(ServeError::SameName { name: model.name });
+        let mut add = |model: ServedModel| match models.iter().any(|other| other.card.name == model.card.name)
+        {
+            true => Err(ServeError::SameName { name: model.card.name }),
+            false => {
+                models.push(Arc::new(model));
+                Ok(())
             }
-            models.push(Arc::new(ServedModel::open(model, &memory.budget)?));
+        };
+        for model in settings.models.iter().cloned() {
+            add(ServedModel::open(model, &memory.budget)?)?;
+        }
+        for task in settings.tasks.iter().cloned() {
+            add(ServedModel::of_task(task)?)?;
         }
         if models.is_empty() {
             return Err(ServeError::NoModel);
@@ -153,8 +161,14 @@ impl Service {
         Arc::clone(&self.settings.backend)
     }
 
-    pub(crate) fn options(&self, model: &ServedModel) -> PredictOptions {
-        model.options(self.settings.options, self.settings.mirror)
+    /// The options of windows, as they are set.
+    pub(crate) fn window_options(&self) -> PredictOptions {
+        self.settings.options
+    }
+
+    /// The options of the windows of a model: mirrored as the program that trained it does, unless the service says otherwise.
+    pub(crate) fn options(&self, is_nnunet: bool) -> PredictOptions {
+        PredictOptions { mirror: self.settings.mirror.unwrap_or(is_nnunet), ..self.settings.options }
     }
 
     pub(crate) fn threads(&self) -> usize {

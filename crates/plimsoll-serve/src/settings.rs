@@ -13,12 +13,15 @@ use plimsoll_run::CacheFolder;
 
 use crate::access::Access;
 use crate::models::NamedModel;
+use crate::tasks::NamedTask;
 
 /// The settings of a service, whichever way requests come.
 #[derive(Clone)]
 pub struct ServiceSettings {
     /// The models, each with a name of its own.
     pub models: Vec<NamedModel>,
+    /// Tasks of TotalSegmentator, likewise. The options below that set windows and units apply to models alone.
+    pub tasks: Vec<NamedTask>,
     /// The memory limit of the process; `None` for what the machine leaves.
     pub ram: Option<Bytes>,
     /// The backend that runs programs.

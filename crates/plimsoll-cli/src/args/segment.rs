@@ -1,6 +1,6 @@
 //! `plimsoll segment`: TotalSegmentator's tasks.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args as ClapArgs, ValueEnum};
 use plimsoll::{DicomForm, ExtraChoice, SegmentRequest};
@@ -119,20 +119,25 @@ pub struct Segment {
     pub inference: Inference,
 }
 
+/// The folder of weights: the named one, or the one that TotalSegmentator itself uses with the same environment.
+pub fn weights_folder(named: Option<&Path>) -> Outcome<PathBuf> {
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    // Windows has another name for it.
+    let home = set("HOME").or_else(|| set("USERPROFILE"));
+    let folder = (named.map(PathBuf::from))
+        .or_else(|| set("TOTALSEG_WEIGHTS_PATH"))
+        .or_else(|| set("TOTALSEG_HOME_DIR").map(|home| weights_in_home(&home)))
+        .or_else(|| home.map(|home| weights_in_home(&home.join(".totalsegmentator"))));
+    folder.ok_or_else(|| {
+        let message = "the folder of TotalSegmentator's weights is unknown: HOME is not set";
+        Failure::new(message, "set TOTALSEG_HOME_DIR, or name the folder with --weights")
+    })
+}
+
 impl Segment {
-    /// The folder of weights: the named one, or the one that TotalSegmentator itself uses with the same environment.
+    /// The folder of weights.
     pub fn weights_folder(&self) -> Outcome<PathBuf> {
-        let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-        // Windows has another name for it.
-        let home = set("HOME").or_else(|| set("USERPROFILE"));
-        let folder = (self.weights.clone())
-            .or_else(|| set("TOTALSEG_WEIGHTS_PATH"))
-            .or_else(|| set("TOTALSEG_HOME_DIR").map(|home| weights_in_home(&home)))
-            .or_else(|| home.map(|home| weights_in_home(&home.join(".totalsegmentator"))));
-        folder.ok_or_else(|| {
-            let message = "the folder of TotalSegmentator's weights is unknown: HOME is not set";
-            Failure::new(message, "set TOTALSEG_HOME_DIR, or name the folder with --weights")
-        })
+        weights_folder(self.weights.as_deref())
     }
 
     /// The request.

@@ -4,14 +4,16 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::Args as ClapArgs;
+use clap::{ArgGroup, Args as ClapArgs};
 use plimsoll_data::LengthUnit;
 use plimsoll_infer::PredictOptions;
 use plimsoll_memory::Bytes;
+use plimsoll_models::total_segmentator::Mode;
 use plimsoll_serve::{
-    Access, ArchiveSettings, Bounds, HttpSettings, NamedModel, ServiceSettings, TlsFiles, Token,
+    Access, ArchiveSettings, Bounds, HttpSettings, NamedModel, NamedTask, ServiceSettings, TlsFiles, Token,
 };
 
+use super::segment::weights_folder;
 use super::{Compute, Ram, StorageArgs, limit};
 use crate::commands::failed_service as failed;
 use crate::failure::{Failure, Outcome};
@@ -19,11 +21,19 @@ use crate::terminal;
 
 /// Models to serve.
 #[derive(Debug, ClapArgs)]
+#[command(group(ArgGroup::new("served").args(["models", "tasks"]).required(true).multiple(true)))]
 pub struct Serve {
     /// A model that labels voxels, as `predict` takes it, with its name in addresses [default name: the name of its folder or file]. Several
     /// models are possible.
-    #[arg(short = 'm', long = "model", value_name = "[NAME=]MODEL", required = true)]
+    #[arg(short = 'm', long = "model", value_name = "[NAME=]MODEL")]
     pub models: Vec<String>,
+    /// A task of TotalSegmentator with all of its networks, such as total, or total:fast or total:fastest for a coarser one, with its name in
+    /// addresses [default name: the task, like total-fast]. Several tasks are possible.
+    #[arg(long = "task", value_name = "[NAME=]TASK")]
+    pub tasks: Vec<String>,
+    /// The folder of weights of tasks [default: TOTALSEG_WEIGHTS_PATH, or nnunet/results in TOTALSEG_HOME_DIR or ~/.totalsegmentator].
+    #[arg(long, value_name = "DIR", requires = "tasks")]
+    pub weights: Option<PathBuf>,
     /// The address to listen on; port 0 for any that is free.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8780")]
     pub listen: SocketAddr,
@@ -110,6 +120,13 @@ impl Serve {
         let options: PredictOptions = self.held.options(step, false, threads);
         Ok(ServiceSettings {
             models: self.models.iter().map(|model| named(model)).collect(),
+            tasks: match self.tasks.as_slice() {
+                [] => Vec::new(),
+                tasks => {
+                    let weights = weights_folder(self.weights.as_deref())?;
+                    tasks.iter().map(|task| named_task(task, &weights)).collect::<Outcome<_>>()?
+                }
+            },
             ram: self.ram.ram,
             backend: self.held.on(self.compute.open()?)?,
             options,
@@ -167,6 +184,23 @@ fn named(text: &str) -> NamedModel {
             NamedModel { name, path: path.into() }
         }
     }
+}
+
+/// Reads `NAME=TASK`, or a task, with its resolution behind a colon.
+fn named_task(text: &str, weights: &Path) -> Outcome<NamedTask> {
+    let (name, task) = text.split_once('=').map_or((None, text), |(name, task)| (Some(name), task));
+    let (task, mode) = match task.split_once(':') {
+        None => (task, Mode::Default),
+        Some((task, "fast")) => (task, Mode::Fast),
+        Some((task, "fastest")) => (task, Mode::Fastest),
+        Some((task, other)) => {
+            let message = format!("--task {text}: `{other}` is not a resolution");
+            return Err(Failure::new(message, format!("use {task}:fast or {task}:fastest, or {task} alone")));
+        }
+    };
+    let usual = || text.replace(':', "-");
+    let name = name.map_or_else(usual, str::to_string);
+    Ok(NamedTask { name, task: task.into(), mode, weights: weights.into() })
 }
 
 /// Reads a number of bytes.

@@ -50,10 +50,15 @@ impl Answer {
 impl Server {
     /// Starts a server of one model.
     pub fn start(model: &Path, more: &[&str]) -> Server {
+        Server::start_with(&["--model", &format!("tiny={}", model.display())], more)
+    }
+
+    /// Starts a server of models or tasks.
+    pub fn start_with(models: &[&str], more: &[&str]) -> Server {
         let scratch = tempfile::tempdir().unwrap();
         let mut command = plimsoll();
         command.args(["serve", "--json", "--listen", "127.0.0.1:0", "--scratch"]).arg(scratch.path());
-        command.arg("--model").arg(format!("tiny={}", model.display())).args(more);
+        command.args(models).args(more);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut text = String::new();
         let mut lines = BufReader::new(child.stdout.take().unwrap());

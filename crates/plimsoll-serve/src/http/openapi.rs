@@ -175,8 +175,8 @@ fn schemas() -> Value {
         "Model": object(json!({
             "name": text, "channels": {"type": "array", "items": text},
             "labels": {"type": "array", "items": {"$ref": "#/components/schemas/Label"}},
-            "window": {"type": "array", "items": count, "minItems": 3, "maxItems": 3}, "folds": count,
-        }), &[]),
+            "window": {"type": "array", "items": count, "minItems": 3, "maxItems": 3}, "folds": count, "license": text,
+        }), &["window", "folds", "license"]),
         "Models": object(json!({"models": {"type": "array", "items": {"$ref": "#/components/schemas/Model"}}}), &[]),
         "Plan": object(json!({
             "model": text, "planned_ram_bytes": count, "needed_ram_bytes": count, "ram_limit_bytes": count,
