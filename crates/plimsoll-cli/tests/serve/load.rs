@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -92,6 +93,72 @@ fn requests_beyond_the_queue_are_refused_with_a_time_to_try_again() {
     assert!(0 < refused && refused < REQUESTS, "{refused}");
     server.wait_until_idle();
     assert_eq!(server.post("labels", &image).status, 200);
+}
+
+/// Many requests at a time, of which those with a large image need more than the limit.
+#[cfg(target_os = "linux")]
+#[test]
+fn under_load_some_requests_queue_and_others_are_refused_with_a_limit_that_suffices() {
+    const QUEUE: usize = 40;
+    let trained = Trained::new_with(&["--patch-size", "32", "--features", "16,32"]);
+    let (small, large) = (trained.image(), image(&trained, [8, 3000, 3000], 8.0));
+    let queue = QUEUE.to_string();
+    let start = |ram: u64| {
+        Server::start(&trained.run, &["--ram", &ram.to_string(), "--queue", &queue, "--overlap", "0"])
+    };
+    let [least, most] = {
+        let server = start(LIMIT);
+        [&small, &large].map(|image| server.post("plan", image).json()["needed_ram_bytes"].as_u64().unwrap())
+    };
+    assert!(least + (2 << 20) < most && most < LIMIT, "{least} {most}");
+    let limit = least.midpoint(most);
+    let mut server = start(limit);
+    let is_done = AtomicBool::new(false);
+    let (answers, waiting) = thread::scope(|scope| {
+        // How many wait behind the one that runs.
+        let watching = scope.spawn(|| {
+            let mut most = 0;
+            while !is_done.load(Ordering::Relaxed) {
+                most = most.max(server.get("/v1/status").json()["waiting"].as_u64().unwrap());
+                thread::sleep(Duration::from_millis(20));
+            }
+            most
+        });
+        let answers = together(|number| server.post("labels", if number % 5 == 0 { &large } else { &small }));
+        is_done.store(true, Ordering::Relaxed);
+        (answers, watching.join().unwrap())
+    });
+    let (mut labelled, mut full, mut too_large) = (0, 0, None);
+    for (number, answer) in answers.iter().enumerate() {
+        match (answer.status, answer.header("retry-after")) {
+            (200, _) => {
+                assert!(number % 5 > 0, "{}", answer.head);
+                labelled += 1;
+            }
+            (503, Some(_)) => {
+                assert!(answer.problem().contains("all of its 40 places are taken"), "{answer:?}");
+                full += 1;
+            }
+            (503, None) => {
+                assert_eq!(number % 5, 0, "{answer:?}");
+                too_large = answer.json()["needed_ram_bytes"].as_u64();
+            }
+            _ => panic!("{answer:?}"),
+        }
+    }
+    println!(
+        "{labelled} labelled, {full} refused by the queue, {waiting} waited at a time, limit {} MiB",
+        limit >> 20
+    );
+    assert!(labelled > 0 && full > 0 && waiting > 1, "{labelled} {full} {waiting}");
+    assert!(server.peak() <= limit && server.is_running());
+    server.wait_until_idle();
+    // The limit that an answer named suffices.
+    let suffices = too_large.unwrap();
+    assert!(suffices > limit, "{suffices} {limit}");
+    let server = start(suffices);
+    assert_eq!(server.post("labels", &large).status, 200);
+    assert!(server.peak() <= suffices);
 }
 
 #[test]
