@@ -2,7 +2,7 @@
 
 use conformance::emulator::{Blocks, Done, Emulator, within};
 use plimsoll_cuda::{Architecture, CudaBackend};
-use plimsoll_run::BadNumbers;
+use plimsoll_run::{BadNumbers, Settings};
 
 use super::*;
 
