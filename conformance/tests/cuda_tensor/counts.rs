@@ -64,6 +64,10 @@ fn convolutions(stored: DType) -> Vec<Case> {
             all.push(layer(window, 1, extent, channels, outputs).case(&[Direction::Weights], stored, stored));
         }
     }
+    // Sums that are divided among blocks.
+    for (channels, extent) in [(&[160][..], [2, 4, 8]), (&[320], [2, 8, 8])] {
+        all.push(layer(same, 1, extent, channels, 32).case(&[Direction::Forward], stored, stored));
+    }
     // Results of f32, which logits are, and their gradients.
     all.push(layer(Window::point(), 1, [8, 16, 16], &[32], 3).case(&ALL, stored, DType::F32));
     all.push(layer(Window::point(), 2, [8, 8, 16], &[64], 3).case(&ALL, stored, DType::F32));
@@ -166,7 +170,22 @@ fn all_samples() -> BTreeMap<(String, String), Vec<Sample>> {
         }
         add((8, 0), sampled(&others, emulator(), plain));
     }
+    share_loops(&mut all);
     all
+}
+
+/// Adds the launches of convolutions that store what they multiply to the launches of the same kernels that store f32: these are too few, and have the same loops.
+fn share_loops(all: &mut BTreeMap<(String, String), Vec<Sample>>) {
+    let alike = all.iter().filter_map(|((piece, kernel), samples)| {
+        let is_conv = kernel.starts_with("tensor_conv_") || kernel.starts_with("warpgroup_conv_");
+        let multiplied = ["_bf16", "_f16"].into_iter().filter(|_| is_conv);
+        let kernel = multiplied.map(|of| kernel.strip_suffix(of).filter(|rest| rest.ends_with(of)));
+        let single = format!("{}_f32", kernel.flatten().next()?);
+        Some(((piece.clone(), single), samples.clone()))
+    });
+    for (key, samples) in alike.collect::<Vec<_>>() {
+        all.entry(key).or_default().extend(samples);
+    }
 }
 
 /// The factors of some sums, none below zero, by least squares of errors, and the largest relative error of large sums.
@@ -309,6 +328,30 @@ fn step(net: Network, patch: [usize; 3], precision: DType) -> Program {
         precision,
     };
     training.programs().unwrap().gradients[0].clone()
+}
+
+/// Goals for a step on two patches of 128³, by the predictions of its nodes. `--nocapture` prints their sums by kind and limit.
+#[test]
+fn steps_are_predicted_to_take_no_longer_than_their_goals() {
+    for (network, name, precision, milliseconds) in [
+        (NetworkName::DynUNet, "sm_90", DType::Bf16, 32.0),
+        (NetworkName::DynUNet, "sm_80", DType::Bf16, 60.0),
+        (NetworkName::DynUNet, "sm_70", DType::F16, 150.0),
+        (NetworkName::DynUNet, "sm_75", DType::F16, 350.0),
+        (NetworkName::ResidualEncoderUNet, "sm_90", DType::Bf16, 40.0),
+        (NetworkName::ResidualEncoderUNet, "sm_80", DType::Bf16, 80.0),
+    ] {
+        let program = step(Network::reference(network, None).unwrap(), [128; 3], precision);
+        let source = Nowhere(name.parse().unwrap());
+        let lowered = CudaBackend::new(Arc::new(source)).lower(&[program], true).unwrap();
+        let mut kinds: BTreeMap<String, f64> = BTreeMap::new();
+        for node in &lowered[0].nodes {
+            *kinds.entry(format!("{}, {:?}", node.name, node.bound)).or_default() += node.seconds;
+        }
+        let all: f64 = kinds.values().sum();
+        println!("{network:?} on {name}: {:.2} ms, {kinds:?}", 1e3 * all);
+        assert!(1e3 * all <= milliseconds, "{network:?} on {name}: {:.2} ms", 1e3 * all);
+    }
 }
 
 /// Kernels that follow no such sums: of one block or few, over the classes of a loss, and plain gradients of mixed types, which Volta has for its heads alone.

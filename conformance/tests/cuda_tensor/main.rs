@@ -188,6 +188,29 @@ fn sums_over_many_tiles_in_parts_are_right() {
     check(&layer(Window::point(), 2, [8, 16, 16], &[16], 16), &[Direction::Weights], Results::Alike);
 }
 
+/// Of deep layers, whose places are few and whose channels many.
+#[test]
+fn sums_over_channels_that_are_divided_among_blocks_are_right() {
+    let same = Window::same([3; 3], [1; 3]);
+    for cores in EVERY {
+        let stored = cores.stored;
+        for (layer, direction) in [
+            (layer(same, 2, [2, 4, 8], &[160], 32), Direction::Forward),
+            (layer(same, 1, [3, 4, 5], &[72, 90], 17), Direction::Forward),
+            (layer(same, 1, [2, 4, 8], &[24], 168), Direction::Source),
+        ] {
+            let case = layer.case(&[direction], stored, stored);
+            let (found, counts) = cores.tally(&case);
+            compare(&case, &expected(&case), &found, cores.tolerance());
+            let divided = counts.keys().any(|name| name.starts_with("sum_few_parts"));
+            assert!(divided, "{} on {}: {:?}", case.name, cores.architecture(), counts.keys());
+            let shuffled = cores.backend(cores.emulator(Blocks::Shuffled(7)));
+            let shuffled = run(&*shuffled, &case, Options::default());
+            assert!(found == shuffled, "{}: the order of blocks changes bits", case.name);
+        }
+    }
+}
+
 /// A tile and its chunks are filled by reading only the voxels that are needed, without bank conflicts.
 #[test]
 fn matrices_are_loaded_without_bank_conflicts_and_boxes_are_read_once() {

@@ -72,6 +72,21 @@ fn every_kind_of_window_that_fits_is_right() {
     }
 }
 
+/// Their parts need not be those of other tiles.
+#[test]
+fn sums_over_channels_that_are_divided_among_blocks_are_right() {
+    let case = layer(Window::same([3; 3], [1; 3]), 1, [2, 8, 8], &[168], 64).case(
+        &[Direction::Forward],
+        HOPPER.stored,
+        HOPPER.stored,
+    );
+    let (found, counts) = HOPPER.tally(&case);
+    compare(&case, &expected(&case), &found, HOPPER.tolerance());
+    assert!(counts.contains_key("warpgroup_conv_64x64_bf16_f32"), "{:?}", counts.keys());
+    let shuffled = run(&*HOPPER.backend(HOPPER.emulator(Blocks::Shuffled(5))), &case, Options::default());
+    assert!(found == shuffled, "the order of blocks changes bits");
+}
+
 #[test]
 fn maps_are_normalised_where_they_are_staged_for_warp_groups_with_the_same_bits() {
     let case = normalised(Window::same([3; 3], [1; 3]), 1, [2, 9, 9], &[24, 16], 64, HOPPER.stored);

@@ -46,19 +46,23 @@ BY_STORAGE(channel_sum_packs, ChannelSum)
 
 struct SumParts {
     const float* parts;    // [parts][count]
-    float* y;
+    void* y;
     u32 count;
     u32 parts_count;
 };
 
 // A thread for each sum: for few parts.
-KERNEL(sum_few_parts, SumParts) {
+template <class T>
+__device__ inline void add_parts(const SumParts& p) {
     const u32 i = element();
     if (i >= p.count) return;
     double sum = 0.0;
     for (u32 part = 0; part < p.parts_count; part++) sum += (double)p.parts[part * p.count + i];
-    p.y[i] = (float)sum;
+    store((T*)p.y, i, (float)sum);
 }
+KERNEL(sum_few_parts, SumParts) { add_parts<float>(p); }
+KERNEL(sum_few_parts_bf16, SumParts) { add_parts<Bf16>(p); }
+KERNEL(sum_few_parts_f16, SumParts) { add_parts<F16>(p); }
 
 // A block for each sum of a sample, `blockIdx.y`: for many parts, [samples][parts][count].
 KERNEL(sum_many_parts, SumParts) {
@@ -66,7 +70,7 @@ KERNEL(sum_many_parts, SumParts) {
     double sum = 0.0;
     for (u32 part = threadIdx.x; part < p.parts_count; part += BLOCK) sum += (double)parts[part * p.count + blockIdx.x];
     sum = block_sum(sum);
-    if (threadIdx.x == 0) p.y[blockIdx.y * p.count + blockIdx.x] = (float)sum;
+    if (threadIdx.x == 0) ((float*)p.y)[blockIdx.y * p.count + blockIdx.x] = (float)sum;
 }
 
 // Elements whose squares a block sums.

@@ -29,28 +29,30 @@ __device__ __forceinline__ void tensor_conv(const TensorConv& p) {
     const Tiling& t = p.t;
     const Tile tile(t, blockIdx.x);
     const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const u32 first_output = blockIdx.y * 8 * EIGHTS;
+    const SummedPart part(p, CHUNK<H>);
+    const u32 first_output = part.columns * 8 * EIGHTS;
     constexpr int PIECES = EIGHTS / 2 * COLUMN_PIECES;
     float sums[SIXTEENS][EIGHTS][4];
-    start_sums(p, first_output, lane, sums);
+    start_sums(p, part.number, first_output, lane, sums);
     u32 under[SIXTEENS];
 #pragma unroll
     for (int i = 0; i < SIXTEENS; i++) {
         under[i] = under_place(t, (warp * SIXTEENS + i) * 2 + given_row(lane), given_place(lane)) * VOXEL_BYTES + given_half(lane) * 16;
     }
     // The weights of a tap are loaded while those of the tap before it are used.
-    u32 left = p.chunks * t.taps[0] * t.taps[1] * t.taps[2];
-    const uint4* weights = p.weights + ((u64)blockIdx.y * left * (EIGHTS / 2) * 32 + first_piece(lane));
+    const u32 taps = t.taps[0] * t.taps[1] * t.taps[2];
+    u32 left = part.chunks * taps;
+    const uint4* weights = p.weights + (((u64)part.columns * p.chunks + part.first) * taps * (EIGHTS / 2) * 32 + first_piece(lane));
     uint4 next[PIECES];
     if (left > 0) {
 #pragma unroll
         for (int j = 0; j < PIECES; j++) next[j] = weights[j * (32 / COLUMN_PIECES)];
     }
-    u32 source = 0, channel = 0;
-    if (p.chunks > 0) stage_box<H>(shared_address(boxes[0]), t, tile, p.sources, 0, 0);
+    u32 source = part.source, channel = part.channel;
+    if (part.chunks > 0) stage_box<H>(shared_address(boxes[0]), t, tile, p.sources, source, channel);
     commit_copies();
 #pragma unroll 1
-    for (u32 chunk = 0; chunk < p.chunks; chunk++) {
+    for (u32 chunk = 0; chunk < part.chunks; chunk++) {
         // All of this chunk is there for everyone, and no one still reads the chunk before, whose place the next one takes.
         u32 at = shared_address(boxes[chunk % STAGES]);
         await_copies();
@@ -62,7 +64,7 @@ __device__ __forceinline__ void tensor_conv(const TensorConv& p) {
             channel = 0;
         }
         if (STAGES > 1) {
-            if (chunk + 1 < p.chunks) {
+            if (chunk + 1 < part.chunks) {
                 stage_box<H>(shared_address(boxes[(chunk + 1) % STAGES]), t, tile, p.sources, source, channel);
             }
             commit_copies();
@@ -101,16 +103,16 @@ __device__ __forceinline__ void tensor_conv(const TensorConv& p) {
                 }
             }
         }
-        if (STAGES == 1 && chunk + 1 < p.chunks) {
+        if (STAGES == 1 && chunk + 1 < part.chunks) {
             // No one still reads the chunk, whose place the next one takes.
             __syncthreads();
             stage_box<H>(at, t, tile, p.sources, source, channel);
         }
     }
-    store_sums<U>(p, tile, first_output, lane, sums, [&](u32 i, u32 k) { return (warp * SIXTEENS + i) * 2 + row_of_sums(lane, k); });
+    store_sums<U>(p, part.number, tile, first_output, lane, sums, [&](u32 i, u32 k) { return (warp * SIXTEENS + i) * 2 + row_of_sums(lane, k); });
 }
 
-// The numbers are those of `TILES` in `ops/conv/tensor.rs`.
+// The numbers are those of `TILES` in `ops/conv/choice.rs`.
 #define TENSOR_CONV(tile, sixteens, eights, voxels, name, H, result, U) \
     KERNEL(tensor_conv_##tile##_##name##_##result, TensorConv) { tensor_conv<sixteens, eights, voxels, H, U>(p); }
 #define TENSOR_CONVS(name, H, result, U)                 \

@@ -65,12 +65,35 @@ struct TensorConv {
     const uint4* weights;
     const float* bias;    // none: null
     void* y;
+    u64 part_elements;    // elements of y from a part of the sums to the next
     u32 chunks;           // of channels of one source
     u32 outputs;
+    u32 column_blocks;    // blocks of channels of the result
+    u32 length;           // chunks of a part of the sums
     u32 result[3];        // extent of y
     u32 spread[3];        // voxels of y from a place to the next
     u32 offset[3];        // the voxel of y of the first place
     Tiling t;
+};
+
+// What a block sums: some columns, over a part of the chunks. Where there are several parts each has results of its own, which are added up afterwards; the bias
+// is in the first.
+struct SummedPart {
+    u32 columns, number, first, chunks;
+    u32 source, channel;    // of the first chunk
+
+    __device__ __forceinline__ SummedPart(const TensorConv& p, u32 channels_of_chunk)
+        : columns(blockIdx.y % p.column_blocks), number(blockIdx.y / p.column_blocks), first(number * p.length), chunks(min(p.length, p.chunks - first)), source(0), channel(0) {
+        u32 before = first;
+#pragma unroll 1
+        for (; before > 0;) {
+            const u32 own = (p.sources.channels[source] + channels_of_chunk - 1) / channels_of_chunk;
+            if (before < own) break;
+            before -= own;
+            source++;
+        }
+        channel = before * channels_of_chunk;
+    }
 };
 
 // Stores eight channels from `channel` on.
@@ -106,23 +129,24 @@ __device__ __forceinline__ void store_eight(H* y, u32 voxel, u32 channels, u32 c
 
 // Begins the sums of 8 * EIGHTS channels of some rows of places with their bias.
 template <int ROWS, int EIGHTS>
-__device__ __forceinline__ void start_sums(const TensorConv& p, u32 first_output, u32 lane, float (&sums)[ROWS][EIGHTS][4]) {
+__device__ __forceinline__ void start_sums(const TensorConv& p, u32 part, u32 first_output, u32 lane, float (&sums)[ROWS][EIGHTS][4]) {
 #pragma unroll
     for (int j = 0; j < EIGHTS; j++) {
 #pragma unroll
         for (int k = 0; k < 2; k++) {
             const u32 output = first_output + channel_of_column(j, eight_of_sums(lane) * 2 + k);
-            const float start = p.bias && output < p.outputs ? p.bias[output] : 0.0f;
+            const float start = p.bias && part == 0 && output < p.outputs ? p.bias[output] : 0.0f;
 #pragma unroll
             for (int i = 0; i < ROWS; i++) sums[i][j][k] = sums[i][j][k + 2] = start;
         }
     }
 }
 
-// Stores them, as far as there are such places; `row_of` gives the row of the tile that the k-th two of the sums `i` belong to.
+// Stores those of a part, as far as there are such places; `row_of` gives the row of the tile that the k-th two of the sums `i` belong to.
 template <class U, int ROWS, int EIGHTS, class F>
-__device__ __forceinline__ void store_sums(const TensorConv& p, const Tile& tile, u32 first_output, u32 lane, const float (&sums)[ROWS][EIGHTS][4], F row_of) {
+__device__ __forceinline__ void store_sums(const TensorConv& p, u32 part, const Tile& tile, u32 first_output, u32 lane, const float (&sums)[ROWS][EIGHTS][4], F row_of) {
     const Tiling& t = p.t;
+    U* const y = (U*)p.y + part * p.part_elements;
 #pragma unroll
     for (int i = 0; i < ROWS; i++) {
 #pragma unroll
@@ -137,7 +161,7 @@ __device__ __forceinline__ void store_sums(const TensorConv& p, const Tile& tile
                 float values[8];
 #pragma unroll
                 for (int e = 0; e < 8; e++) values[e] = sums[i][j * 4 + e / 2][k * 2 + e % 2];
-                store_eight((U*)p.y, voxel, p.outputs, first_output + j * 32 + eight_of_sums(lane) * 8, values);
+                store_eight(y, voxel, p.outputs, first_output + j * 32 + eight_of_sums(lane) * 8, values);
             }
         }
     }

@@ -115,20 +115,14 @@ __device__ __forceinline__ void set_number(u32* piece, u32 k, const float* x) {
     piece[k] = __float_as_uint(*x);
 }
 
-// A piece of channels of a voxel into shared memory: from `channel` on, zeros where there are none. `x` is a multiple of 16 bytes.
+// A piece of a voxel that begins at no multiple of 16 bytes into shared memory, number by number: at most `left` from `x` on, zeros where there are none.
 template <class H>
-__device__ __forceinline__ void stage_piece(u32 to, const H* x, u32 voxel, u32 channels, u32 channel, bool there) {
-    there = there && channel < channels;
-    if (channels % PIECE<H> == 0) {
-        copy_piece(to, there ? x + (voxel * channels + channel) : x, there);
-        return;
-    }
-    // Voxels that begin at no multiple of 16 bytes, number by number.
+__device__ __forceinline__ void stage_numbers(u32 to, const H* x, u32 left, bool there) {
     u32 piece[4] = {0, 0, 0, 0};
     if (there) {
 #pragma unroll
         for (u32 k = 0; k < PIECE<H>; k++) {
-            if (channel + k < channels) set_number(piece, k, x + (voxel * channels + channel + k));
+            if (k < left) set_number(piece, k, x + k);
         }
     }
     store_piece(to, make_uint4(piece[0], piece[1], piece[2], piece[3]));
@@ -136,14 +130,29 @@ __device__ __forceinline__ void stage_piece(u32 to, const H* x, u32 voxel, u32 c
 
 // The same of a voxel that is stored as f32, whose numbers are rounded to those that are multiplied.
 template <class H>
-__device__ __forceinline__ void stage_rounded(u32 to, const float* x, u32 voxel, u32 channels, u32 channel, bool there) {
-    x += voxel * channels;
+__device__ __forceinline__ void stage_rounded(u32 to, const float* x, u32 left, bool there) {
     // Two numbers at a time: registers are scarce.
 #pragma unroll 1
     for (u32 k = 0; k < 4; k++) {
-        const u32 c = channel + 2 * k;
-        const float first = there && c < channels ? x[c] : 0.0f, second = there && c + 1 < channels ? x[c + 1] : 0.0f;
+        const float first = there && 2 * k < left ? x[2 * k] : 0.0f, second = there && 2 * k + 1 < left ? x[2 * k + 1] : 0.0f;
         asm volatile("st.shared.b32 [%0], %1;\n" ::"r"(to + 4 * k), "r"(pair_of((const H*)nullptr, first, second)) : "memory");
+    }
+}
+
+// Channels of a voxel from one on.
+__device__ __forceinline__ u32 channels_left(u32 channels, u32 channel) {
+    return channel < channels ? channels - channel : 0;
+}
+
+// A piece of channels of a voxel into shared memory: from `channel` on, zeros where there are none. `x` is a multiple of 16 bytes.
+template <class H>
+__device__ __forceinline__ void stage_piece(u32 to, const H* x, u32 voxel, u32 channels, u32 channel, bool there) {
+    const u32 at = voxel * channels + channel;
+    if (channels % PIECE<H> == 0) {
+        there = there && channel < channels;
+        copy_piece(to, there ? x + at : x, there);
+    } else {
+        stage_numbers(to, x + at, channels_left(channels, channel), there);
     }
 }
 

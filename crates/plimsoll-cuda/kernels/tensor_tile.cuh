@@ -52,6 +52,11 @@ __device__ __forceinline__ u32 phase_start(const Tiling& t, u32 further) {
 // The voxel along the width of a box that lies at a place.
 __device__ __forceinline__ u32 voxel_at(const Tiling& t, u32 place) {
     if (t.stride[2] == 1) return place;
+    if (t.stride[2] == 2) {
+        // Without divisions: first those of even numbers.
+        const u32 even = t.phase + t.longer;
+        return place < even ? 2 * place : 2 * (place - even) + 1;
+    }
     // The phases of one voxel more come first. Where there are others they are not empty.
     const u32 long_ones = t.longer * (t.phase + 1);
     if (place < long_ones) return place % (t.phase + 1) * t.stride[2] + place / (t.phase + 1);
@@ -85,6 +90,9 @@ struct Sources {
 
 // Where the pieces of a box lie for products by warps: voxel after voxel, the two pieces of every other four exchanged.
 struct VoxelAfterVoxel {
+    // Bytes of a place; 64 places change no exchange.
+    static constexpr u32 EACH = VOXEL_BYTES;
+
     static __device__ __forceinline__ u32 at(u32 box, u32 place, u32 half) {
         return swizzled_32(box + place * VOXEL_BYTES + half * 16);
     }
@@ -116,12 +124,12 @@ struct StagedPlace {
     // Places from one that a thread stages to its next.
     static const u32 STEP = BLOCK / 2;
 
-    // Calls `of` with the address, the voxel, and whether there is such a voxel, for the piece of this thread.
-    template <class Layout, class F>
-    __device__ __forceinline__ void stage(u32 box, const Tiling& t, u32 sample, const BoxStart& first, F of) const {
+    // Calls `of` with the address `to` of the piece of this thread, the voxel, and whether there is such a voxel.
+    template <class F>
+    __device__ __forceinline__ void stage(u32 to, const Tiling& t, u32 sample, const BoxStart& first, F of) const {
         const u32 from_d = first.d + d, from_h = first.h + h, from_w = first.w + voxel_at(t, w);
         const bool there = from_d < t.input[0] && from_h < t.input[1] && from_w < t.input[2];
-        of(Layout::at(box, place, threadIdx.x % 2), ((sample * t.input[0] + from_d) * t.input[1] + from_h) * t.input[2] + from_w, there);
+        of(to, ((sample * t.input[0] + from_d) * t.input[1] + from_h) * t.input[2] + from_w, there);
     }
 };
 
@@ -129,9 +137,10 @@ struct StagedPlace {
 template <class Layout, class F>
 __device__ __forceinline__ void for_each_piece(u32 box, const Tiling& t, const Tile& tile, F of) {
     const BoxStart start(t, tile);
+    u32 to = Layout::at(box, StagedPlace::first(), threadIdx.x % 2);
 #pragma unroll 1
-    for (u32 place = StagedPlace::first(); place < t.voxels; place += StagedPlace::STEP) {
-        StagedPlace(t, place).stage<Layout>(box, t, tile.sample, start, of);
+    for (u32 place = StagedPlace::first(); place < t.voxels; place += StagedPlace::STEP, to += StagedPlace::STEP * Layout::EACH) {
+        StagedPlace(t, place).stage(to, t, tile.sample, start, of);
     }
 }
 
@@ -146,12 +155,23 @@ __device__ __forceinline__ void stage_box(u32 box, const Tiling& t, const Tile& 
     if constexpr (WIDE) {
         if (from.is_wide[source]) {
             const float* x = (const float*)from.maps[source];
-            for_each_piece<Layout>(box, t, tile, [&](u32 at, u32 voxel, bool there) { stage_rounded<H>(at, x, voxel, channels, own, there); });
+            for_each_piece<Layout>(box, t, tile, [&](u32 at, u32 voxel, bool there) {
+                stage_rounded<H>(at, x + (voxel * channels + own), channels_left(channels, own), there);
+            });
             return;
         }
     }
     const H* x = (const H*)from.maps[source];
-    for_each_piece<Layout>(box, t, tile, [&](u32 at, u32 voxel, bool there) { stage_piece(at, x, voxel, channels, own, there); });
+    if (channels % PIECE<H> == 0) {
+        const bool own_there = own < channels;
+        for_each_piece<Layout>(box, t, tile, [&](u32 at, u32 voxel, bool there) {
+            copy_piece(at, there && own_there ? x + (voxel * channels + own) : x, there && own_there);
+        });
+    } else {
+        for_each_piece<Layout>(box, t, tile, [&](u32 at, u32 voxel, bool there) {
+            stage_numbers(at, x + (voxel * channels + own), channels_left(channels, own), there);
+        });
+    }
 }
 
 // A piece of channels of a voxel that are normalised and activated where they are staged.

@@ -3,11 +3,20 @@
 //
 // A block has a chunk of rows, 32 columns, up to 28 taps and a part of the tiles. Warps share the taps; where taps are few, some warps share
 // the rows of places instead, and each of those has a part of its own. All parts are added up afterwards, in their order.
+//
+// Boxes of all tiles have one shape, so that a block makes tables once: for the voxels of a box, and for the places of a tile.
 #include "tensor_fragments.cuh"
+#include "tensor_table.cuh"
 
 #define TAPS_OF_WARP 7
 #define COLUMNS 32u
-#define STAGE_BYTES 24576u
+
+// Of a block, for its stages and tables.
+#if AMPERE
+#define SHARED_BYTES 49152u
+#else
+#define SHARED_BYTES 31744u
+#endif
 
 struct TensorWeightGrad {
     Sources sources;
@@ -22,6 +31,8 @@ struct TensorWeightGrad {
     u32 tiles;             // of all samples
     u32 length;            // tiles of a part
     u32 dy_at;             // bytes of a stage before dy
+    u32 stage_bytes;
+    u32 table_at;          // bytes before the entries of the voxels of a box, behind which those of the places of a tile lie
     Tiling t;
 };
 
@@ -29,55 +40,98 @@ struct TensorWeightGrad {
 template <class H>
 constexpr u32 PIECES = COLUMNS / PIECE<H>;
 
-// Calls `of` with the address, the voxel, and whether there is such a voxel, for each piece of the places of a tile that this thread stages:
-// always the same of the pieces of a place, and of a row.
-template <class H, class F>
-__device__ __forceinline__ void for_each_place(u32 to, const Tiling& t, const Tile& tile, F of) {
-    const u32 w = threadIdx.x / PIECES<H> % 8, piece = threadIdx.x % PIECES<H>, at_w = tile.w + w;
-#pragma unroll 1
-    for (u32 row = threadIdx.x / (8 * PIECES<H>); row < t.rows; row += BLOCK / (8 * PIECES<H>)) {
-        const u32 d = tile.d + (row >> t.height), h = tile.h + (row & ((1u << t.height) - 1));
-        const bool there = d < t.places[0] && h < t.places[1] && at_w < t.places[2];
-        const u32 voxel = ((tile.sample * t.places[0] + d) * t.places[1] + h) * t.places[2] + at_w;
-        const u32 at = to + ((row * 8 + w) * PIECES<H> + piece) * 16;
-        of(ROUNDS<H> ? swizzled_128(at) : swizzled_64(at), voxel, there);
-    }
-}
-
 // Whether operands may be stored as f32: on Volta there are no registers for that, and plain kernels are for them.
 template <class H>
 constexpr bool STAGES_WIDE = !ROUNDS<H> && !VOLTA;
 
-// Stages 32 channels of the places of a tile.
-template <class H>
-__device__ __forceinline__ void stage_places(u32 to, const Tiling& t, const Tile& tile, const Sources& from, u32 output) {
-    const u32 own = output + threadIdx.x % PIECES<H> * PIECE<H>;
-    if constexpr (STAGES_WIDE<H>) {
-        if (from.is_wide[0]) {
-            for_each_place<H>(to, t, tile, [&](u32 at, u32 voxel, bool there) {
-                stage_rounded<H>(at, (const float*)from.maps[0], voxel, from.channels[0], own, there);
+// What a thread stages of boxes, or of the places of tiles: pieces of the same channels of a source, EACH voxels apart. `entry` and `end`: the first of its
+// entries, and where they end.
+template <class H, u32 EACH>
+struct Staged {
+    const Sources& from;
+    u32 source, channel, entry, end, to;
+
+    // `first`: the first voxel of the box, by its place in memory.
+    __device__ __forceinline__ void stage(u32 stage, u32 first, const Limits& limits) const {
+        const u32 channels = from.channels[source], left = channels_left(channels, channel), at = first * channels + channel;
+        const u32 guards = left > 0 ? GUARDS : 0xffffffffu;
+        if constexpr (STAGES_WIDE<H>) {
+            if (from.is_wide[source]) {
+                const float* x = (const float*)from.maps[source];
+                for_each_entry<EACH>(entry, end, stage + to, limits, guards, [&](u32 to, u32 behind, bool there) {
+                    stage_rounded<H>(to, x + (at + behind), left, there);
+                });
+                return;
+            }
+        }
+        const H* x = (const H*)from.maps[source];
+        if (channels % PIECE<H> == 0) {
+            for_each_entry<EACH>(entry, end, stage + to, limits, guards, [&](u32 to, u32 behind, bool there) {
+                copy_piece(to, there ? x + (at + behind) : x, there);
             });
-            return;
+        } else {
+            for_each_entry<EACH>(entry, end, stage + to, limits, guards, [&](u32 to, u32 behind, bool there) {
+                stage_numbers(to, x + (at + behind), left, there);
+            });
         }
     }
-    for_each_place<H>(to, t, tile, [&](u32 at, u32 voxel, bool there) {
-        stage_piece(at, (const H*)from.maps[0], voxel, from.channels[0], own, there);
-    });
-}
 
-// Finishes what this thread has staged of them.
-template <class H>
-__device__ __forceinline__ void finish_places(u32 to, const Tiling& t, const Tile& tile, const Sources& from, u32 output) {
-    const Activation<H> activation(from, 0, tile.sample, output + threadIdx.x % PIECES<H> * PIECE<H>);
-    if (!ROUNDS<H> && !activation.statistics) return;
-    for_each_place<H>(to, t, tile, [&](u32 at, u32, bool there) {
-        if (there) finish_piece(at, activation);
-    });
+    // Finishes what this thread has staged; the zeros around the volume remain.
+    __device__ __forceinline__ void finish(u32 stage, u32 sample, const Limits& limits) const {
+        const Activation<H> activation(from, source, sample, channel);
+        if (!ROUNDS<H> && !activation.statistics) return;
+        for_each_entry<EACH>(entry, end, stage + to, limits, GUARDS, [&](u32 to, u32, bool there) {
+            if (there) finish_piece(to, activation);
+        });
+    }
+};
+
+// What all threads of a block need to know of a tile. One of them finds it out before the barrier after which the others read it: registers are scarce.
+struct TileFacts {
+    Limits box, places;
+    u32 sample, first_of_box, first_of_places;    // the first voxels, by their place in memory
+
+    __device__ __forceinline__ TileFacts(const Tiling& t, const Tile& tile, const BoxStart& start)
+        : box(t.input, start.d, start.h, start.w),
+          places(t.places, tile.d, tile.h, tile.w),
+          sample(tile.sample),
+          first_of_box(((tile.sample * t.input[0] + start.d) * t.input[1] + start.h) * t.input[2] + start.w),
+          first_of_places(((tile.sample * t.places[0] + tile.d) * t.places[1] + tile.h) * t.places[2] + tile.w) {}
+
+    __device__ __forceinline__ static TileFacts of(const Tiling& t, u32 number) {
+        const Tile tile(t, number);
+        return TileFacts(t, tile, BoxStart(t, tile));
+    }
+};
+
+#define FACTS_BYTES 64u    // of two tiles
+
+// Of a tile whose pieces are finished: on Volta there are no registers for them.
+#if VOLTA
+typedef const TileFacts& StagedFacts;
+#else
+typedef const TileFacts StagedFacts;
+#endif
+
+// Makes the tables of this block.
+__device__ __forceinline__ void make_tables(u32 table, const Tiling& t, u32 channels, u32 outputs) {
+#pragma unroll 1
+    for (u32 i = threadIdx.x; i < t.voxels; i += BLOCK) {
+        const StagedPlace of(t, i);
+        const u32 w = voxel_at(t, of.w);
+        set_entry(table, i, ((of.d * t.input[1] + of.h) * t.input[2] + w) * channels, of.d, of.h, w);
+    }
+    table += t.voxels * ENTRY_BYTES;
+#pragma unroll 1
+    for (u32 i = threadIdx.x; i < t.rows * 8; i += BLOCK) {
+        const u32 d = i / 8 >> t.height, h = i / 8 & ((1u << t.height) - 1), w = i % 8;
+        set_entry(table, i, ((d * t.places[1] + h) * t.places[2] + w) * outputs, d, h, w);
+    }
 }
 
 template <class H>
 __device__ __forceinline__ void tensor_weight_grad(const TensorWeightGrad& p) {
-    __shared__ __align__(256) unsigned char stages[STAGES][STAGE_BYTES];
+    __shared__ __align__(512) unsigned char shared[SHARED_BYTES];
     const Tiling& t = p.t;
     const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     u32 which = blockIdx.y;
@@ -110,29 +164,39 @@ __device__ __forceinline__ void tensor_weight_grad(const TensorWeightGrad& p) {
         for (int j = 0; j < SUMS; j++) sums[k][j / 4][j % 4] = 0.0f;
     }
 
+    const u32 stages = shared_address(shared), table = stages + p.table_at, places_table = table + t.voxels * ENTRY_BYTES;
+    TileFacts* const facts = (TileFacts*)(shared + SHARED_BYTES - FACTS_BYTES);
     const u32 first = blockIdx.x * p.length, end = min(first + p.length, p.tiles);
-    if (first < end) {
-        const Tile tile(t, first);
-        stage_box<H, VoxelAfterVoxel, STAGES_WIDE<H>>(shared_address(stages[0]), t, tile, p.sources, source, channel);
-        stage_places<H>(shared_address(stages[0]) + p.dy_at, t, tile, p.result, first_output);
-    }
+    make_tables(table, t, channels, outputs);
+    if (threadIdx.x == BLOCK - 1) facts[first % 2] = TileFacts::of(t, first);
+    __syncthreads();
+    const u32 piece = threadIdx.x % PIECES<H>, place = threadIdx.x / PIECES<H>, place_at = p.dy_at + threadIdx.x * 16;
+    const Staged<H, BLOCK / 2> boxes = {p.sources, source, channel + threadIdx.x % 2 * PIECE<H>, table + threadIdx.x / 2 * ENTRY_BYTES, places_table,
+                                        swizzled_32(threadIdx.x * 16)};
+    const Staged<H, BLOCK / PIECES<H>> results = {p.result, 0, first_output + piece * PIECE<H>, places_table + place * ENTRY_BYTES,
+                                                  places_table + t.rows * 8 * ENTRY_BYTES, ROUNDS<H> ? swizzled_128(place_at) : swizzled_64(place_at)};
+    const auto stage = [&](u32 to, u32 number) {
+        const TileFacts of = facts[number % 2];
+        boxes.stage(to, of.first_of_box, of.box);
+        results.stage(to, of.first_of_places, of.places);
+    };
+    if (first < end) stage(stages, first);
     commit_copies();
+    u32 box = stages;
 #pragma unroll 1
     for (u32 i = first; i < end; i++) {
         // All of this tile is there for everyone, and no one still reads the tile before, whose place the next one takes.
-        const u32 box = shared_address(stages[(i - first) % STAGES]), dy = box + p.dy_at;
+        const u32 dy = box + p.dy_at;
+        if (threadIdx.x == BLOCK - 1) facts[(i + 1) % 2] = TileFacts::of(t, i + 1);
         await_copies();
-        const Tile staged(t, i);
-        finish_box<H>(box, t, staged, p.sources, source, channel);
-        finish_places<H>(dy, t, staged, p.result, first_output);
+        StagedFacts of = facts[i % 2];
+        boxes.finish(box, of.sample, of.box);
+        results.finish(box, of.sample, of.places);
         __syncthreads();
+        // The other of two stages.
+        const u32 other = STAGES > 1 && box == stages ? stages + p.stage_bytes : stages;
         if (STAGES > 1) {
-            if (i + 1 < end) {
-                const Tile tile(t, i + 1);
-                const u32 to = shared_address(stages[(i + 1 - first) % STAGES]);
-                stage_box<H, VoxelAfterVoxel, STAGES_WIDE<H>>(to, t, tile, p.sources, source, channel);
-                stage_places<H>(to + p.dy_at, t, tile, p.result, first_output);
-            }
+            if (i + 1 < end) stage(other, i + 1);
             commit_copies();
         }
 #pragma unroll 1
@@ -152,10 +216,9 @@ __device__ __forceinline__ void tensor_weight_grad(const TensorWeightGrad& p) {
         if (STAGES == 1 && i + 1 < end) {
             // No one still reads this tile, whose place the next one takes.
             __syncthreads();
-            const Tile tile(t, i + 1);
-            stage_box<H, VoxelAfterVoxel, STAGES_WIDE<H>>(box, t, tile, p.sources, source, channel);
-            stage_places<H>(dy, t, tile, p.result, first_output);
+            stage(stages, i + 1);
         }
+        box = other;
     }
 
     float* part = p.parts + (u64)(blockIdx.x * shares + share) * p.weights;

@@ -27,7 +27,7 @@ struct MatrixWord {
 // The planes of a box, which begin in different banks: a copy of eight lanes is of four voxels of both.
 template <u32 VOXELS>
 struct PlaneAfterPlane {
-    static constexpr u32 BYTES = VOXELS * 16;
+    static constexpr u32 BYTES = VOXELS * 16, EACH = 16;
     static_assert(BYTES % 128 == 64, "both planes begin in the same banks");
     static __device__ __forceinline__ u32 at(u32 box, u32 place, u32 half) {
         return box + half * BYTES + place * 16;
@@ -80,30 +80,31 @@ __device__ __forceinline__ void warpgroup_conv(const TensorConv& p) {
     const Tiling& t = p.t;
     const Tile tile(t, blockIdx.x);
     const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const u32 first_output = blockIdx.y * COLUMNS;
+    const SummedPart part(p, CHUNK<H>);
+    const u32 first_output = part.columns * COLUMNS;
     float sums[MATRICES][COLUMNS / 8][4];
-    start_sums(p, first_output, lane, sums);
+    start_sums(p, part.number, first_output, lane, sums);
     u32 under[MATRICES];
 #pragma unroll
     for (int i = 0; i < MATRICES; i++) under[i] = under_place(t, i * 8, 0);
     const u32 to_next_row = under_place(t, 1, 0) * 16;
 
     const u32 taps = t.taps[0] * t.taps[1] * t.taps[2], steps = (taps + TAPS_AT_ONCE - 1) / TAPS_AT_ONCE;
-    const uint4* packed = p.weights + (u64)blockIdx.y * p.chunks * taps * (TAP_BYTES / 16);
+    const uint4* packed = p.weights + ((u64)part.columns * p.chunks + part.first) * taps * (TAP_BYTES / 16);
     // Of the next box a thread stages so many pieces in each step.
     const u32 pieces = (t.voxels * 2 + BLOCK - 1) / BLOCK, share = (pieces + steps - 1) / steps;
     const BoxStart start(t, tile);
-    u32 source = 0, channel = 0;
-    if (p.chunks > 0) {
-        stage_box<H, Planes>(shared_address(boxes[0]), t, tile, p.sources, 0, 0);
+    u32 source = part.source, channel = part.channel;
+    if (part.chunks > 0) {
+        stage_box<H, Planes>(shared_address(boxes[0]), t, tile, p.sources, source, channel);
         stage_weights(shared_address(weights[0]), packed, min(taps, TAPS_AT_ONCE));
     }
     commit_copies();
     u32 slot = 0;
 #pragma unroll 1
-    for (u32 chunk = 0; chunk < p.chunks; chunk++) {
+    for (u32 chunk = 0; chunk < part.chunks; chunk++) {
         const u32 box = shared_address(boxes[chunk % 2]), next_box = shared_address(boxes[(chunk + 1) % 2]);
-        const bool last = chunk + 1 == p.chunks;
+        const bool last = chunk + 1 == part.chunks;
         Taps walk;
         u32 place = StagedPlace::first();
 #pragma unroll 1
@@ -138,7 +139,7 @@ __device__ __forceinline__ void warpgroup_conv(const TensorConv& p) {
                 const u32 channels = p.sources.channels[source], own = channel + threadIdx.x % 2 * PIECE<H>;
 #pragma unroll 1
                 for (u32 i = 0; i < share && place < t.voxels; i++, place += StagedPlace::STEP) {
-                    StagedPlace(t, place).stage<Planes>(next_box, t, tile.sample, start, [&](u32 at, u32 voxel, bool there) {
+                    StagedPlace(t, place).stage(Planes::at(next_box, place, threadIdx.x % 2), t, tile.sample, start, [&](u32 at, u32 voxel, bool there) {
                         stage_piece(at, x, voxel, channels, own, there);
                     });
                 }
@@ -147,16 +148,18 @@ __device__ __forceinline__ void warpgroup_conv(const TensorConv& p) {
             await_products(sums);
         }
     }
-    store_sums<U>(p, tile, first_output, lane, sums, [&](u32 i, u32 k) { return i * 8 + warp * 2 + row_of_sums(lane, k); });
+    store_sums<U>(p, part.number, tile, first_output, lane, sums, [&](u32 i, u32 k) { return i * 8 + warp * 2 + row_of_sums(lane, k); });
 }
 
-// The numbers are those of `TILES` in `ops/conv/tensor.rs`.
-#define WARPGROUP_CONV(tile, matrices, voxels, name, H, result, U) \
-    KERNEL(warpgroup_conv_##tile##_##name##_##result, TensorConv) { warpgroup_conv<matrices, voxels, H, U>(p); }
-#define WARPGROUP_CONVS(name, H, result, U)              \
-    WARPGROUP_CONV(256x64, 4, 636, name, H, result, U)   \
-    WARPGROUP_CONV(128x64, 2, 636, name, H, result, U)   \
-    WARPGROUP_CONV(64x64, 1, 636, name, H, result, U)
+// The numbers are those of `TILES` in `ops/conv/choice.rs`; `blocks`: as many as a multiprocessor is to have registers for.
+#define WARPGROUP_CONV(tile, matrices, voxels, blocks, name, H, result, U)                                                                       \
+    extern "C" __global__ void __launch_bounds__(BLOCK, blocks) warpgroup_conv_##tile##_##name##_##result(const __grid_constant__ TensorConv p) { \
+        warpgroup_conv<matrices, voxels, H, U>(p);                                                                                               \
+    }
+#define WARPGROUP_CONVS(name, H, result, U)                 \
+    WARPGROUP_CONV(256x64, 4, 636, 3, name, H, result, U)   \
+    WARPGROUP_CONV(128x64, 2, 636, 4, name, H, result, U)   \
+    WARPGROUP_CONV(64x64, 1, 636, 4, name, H, result, U)
 #define WARPGROUP_KERNELS(name, H)                                                                     \
     KERNEL(warpgroup_pack_##name, TensorPack) { tensor_pack<H, MatrixWord>(p); }                       \
     WARPGROUP_CONVS(name, H, name, H)                                                                  \

@@ -172,7 +172,12 @@ impl Backend for CudaBackend {
 
     /// Names the kernels and the table of tiles as well: others may sum in another order.
     fn arithmetic(&self) -> String {
-        format!("{}, kernels {}, tiles {:016x}", self.identity(), KERNELS.trim(), tiles_digest())
+        format!(
+            "{}, kernels {}, tiles {:016x}",
+            self.identity(),
+            KERNELS.trim(),
+            tiles_digest(self.architecture)
+        )
     }
 
     /// The half precision that the card's tensor cores multiply; of two that need as long bf16, which needs no loss scale.

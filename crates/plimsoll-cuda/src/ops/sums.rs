@@ -6,7 +6,9 @@ use plimsoll_graph::ops::{ChannelSum, GradNorm};
 use plimsoll_plan::Unsupported;
 
 use crate::device::WARP;
-use crate::lower::{BLOCK, Context, Lower, PACK_BYTES, Stretch, Work, address_or_null, parts, product};
+use crate::lower::{
+    BLOCK, Context, Lower, Operand, PACK_BYTES, Stretch, Work, address_or_null, parts, product,
+};
 
 /// Parts of the voxels of a volume, so that a card has threads enough and their sums are soon added up.
 pub(super) const MOST_PARTS: usize = 256;
@@ -32,6 +34,22 @@ pub(super) fn sum_few_parts(
 ) -> Result<(), Unsupported> {
     let parameters = SumPartsParameters { parts: from.address, y: to.address, count, parts_count };
     work.each("sum_few_parts", count, &parameters, &[from], &[to]);
+    work.each_turns(parts_count as usize)
+}
+
+/// Adds up `[parts][elements]` of f32, a thread for each sum, to what a volume stores.
+pub(super) fn sum_few_parts_as(
+    work: &mut Work,
+    from: Stretch,
+    to: &Operand<'_>,
+    [parts_count, count]: [u32; 2],
+) -> Result<(), Unsupported> {
+    let dtype = to.info.dtype;
+    if dtype == DType::F32 {
+        return sum_few_parts(work, from, to.at, [parts_count, count]);
+    }
+    let parameters = SumPartsParameters { parts: from.address, y: to.address(), count, parts_count };
+    work.each(format!("sum_few_parts_{dtype}"), count, &parameters, &[from], &[to.at]);
     work.each_turns(parts_count as usize)
 }
 

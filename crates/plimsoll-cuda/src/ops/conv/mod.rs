@@ -7,6 +7,7 @@
 //! within groups of channels, dilated ones, and those with kernels or strides so large that nothing can be reused. That decision
 //! depends on shapes, types and the architecture alone, and is made here.
 
+mod choice;
 mod packing;
 mod plain;
 mod source;
@@ -18,9 +19,9 @@ use plimsoll_graph::ops::{Conv, ConvTranspose, ConvWeightGrad};
 use plimsoll_graph::{DType, Window};
 use plimsoll_plan::Unsupported;
 
+pub(crate) use self::choice::{tiles, tiles_digest};
 use self::source::Source;
 pub(crate) use self::source::normalises_channels;
-pub(crate) use self::tensor::{tiles, tiles_digest};
 use super::NormAct;
 use crate::architecture::Generation;
 use crate::device::WARP;
@@ -249,13 +250,33 @@ mod tests {
             for (window, extent, channels, tile) in [
                 (same, 128, [32, 32], "256x32"),
                 (same, 64, [64, 64], "128x64"),
-                (same, 8, [320, 320], "64x32"),
+                (same, 8, [16, 64], "64x32"),
                 (halved, 128, [32, 64], "64x64"),
             ] {
                 let found = kernel(architecture, window, extent, channels, dtype).0;
                 assert_eq!(found, format!("tensor_conv_{tile}_{dtype}_{dtype}"), "{architecture}");
             }
         }
+    }
+
+    /// Sums of few places over many channels are divided until multiprocessors are busy, which a second launch adds up.
+    #[test]
+    fn deep_layers_divide_their_channels() {
+        let same = Window::same([3; 3], [1; 3]);
+        let weights = 27 * 320 * 320 * 2;
+        for (architecture, dtype, extent, parts) in [
+            ("sm_80", DType::Bf16, 8, 4),
+            ("sm_80", DType::Bf16, 4, 10),
+            ("sm_90", DType::Bf16, 8, 5),
+            ("sm_70", DType::F16, 4, 4),
+        ] {
+            let (last, scratch) = kernel(architecture, same, extent, [320, 320], dtype);
+            assert_eq!(last, format!("sum_few_parts_{dtype}"), "{architecture}, {extent}");
+            let sums = parts * 2 * extent * extent * extent * 320 * 4;
+            assert_eq!(scratch, weights + sums, "{architecture}, {extent}");
+        }
+        let (last, scratch) = kernel("sm_80", same, 32, [320, 320], DType::Bf16);
+        assert!(last.starts_with("tensor_conv_") && scratch == weights, "{last}, {scratch}");
     }
 
     /// On 9.0, and on no later card.
@@ -273,16 +294,16 @@ mod tests {
         // Few channels, few places, steps between places, one tap.
         for (window, extent, channels) in [
             (same, 128, [32, 32]),
-            (same, 8, [320, 320]),
+            (same, 8, [16, 64]),
             (Window::same([3; 3], [2; 3]), 128, [32, 64]),
             (Window::point(), 64, [64, 64]),
         ] {
             let found = of("sm_90", window, extent, channels, bf16);
-            assert_eq!(found, of("sm_80", window, extent, channels, bf16));
             assert!(found.starts_with("tensor_conv_"), "{found}");
         }
         for later in ["sm_100", "sm_120"] {
-            assert_eq!(of(later, same, 64, [64, 64], bf16), of("sm_80", same, 64, [64, 64], bf16));
+            let found = of(later, same, 64, [64, 64], bf16);
+            assert!(found.starts_with("tensor_conv_"), "{later}: {found}");
         }
         let rounding = "sm_90".parse::<Architecture>().unwrap().with_tf32_products().unwrap();
         let found = kernel_on(rounding, same, 64, [64, 64], [DType::F32; 2]).0;

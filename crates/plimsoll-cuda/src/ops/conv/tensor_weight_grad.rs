@@ -20,8 +20,18 @@ const COLUMNS: usize = 32;
 /// Taps that the sums of a warp are for, `TAPS_OF_WARP` of the kernel.
 const TAPS_OF_WARP: usize = 7;
 
-/// Bytes of a box and its places, `STAGE_BYTES` of the kernel.
-const STAGE_BYTES: usize = 24_576;
+/// Bytes that a block has for its stages and tables: `SHARED_BYTES` of the kernel, on cards that copy in the background and on others.
+const SHARED_OF_TWO_STAGES: usize = 49_152;
+const SHARED_OF_ONE_STAGE: usize = 31_744;
+
+/// Bytes of them for what is known of a tile, `FACTS_BYTES` of the kernel.
+const FACTS_BYTES: usize = 64;
+
+/// Bytes of an entry of the tables, one for each voxel of a box and for each place of a tile: `ENTRY_BYTES` of the kernel.
+const ENTRY_BYTES: usize = 8;
+
+/// Voxels of a box whose coordinates fit an entry.
+const MOST_VOXELS: usize = 768;
 
 /// Rows of places that a warp multiplies at once.
 const ROWS_OF_STEP: usize = 2;
@@ -36,10 +46,17 @@ const RESIDENT_ON_TURING: usize = 2;
 /// The blocks that a card runs at once: tiles are divided into no more parts, since a second wave of a few blocks takes as long as a whole one. Each block has
 /// sums of its own, of 56 KiB at most.
 fn blocks_of_a_wave(architecture: Architecture) -> usize {
-    let generation = architecture.generation();
-    let stages = if generation >= Generation::Ampere { 2 } else { 1 };
-    let most = if generation == Generation::Turing { RESIDENT_ON_TURING } else { RESIDENT };
-    architecture.resident_blocks(stages * STAGE_BYTES, most)
+    let most = if architecture.generation() == Generation::Turing { RESIDENT_ON_TURING } else { RESIDENT };
+    architecture.resident_blocks(stages(architecture).1, most)
+}
+
+/// The stages of a block, and its bytes of shared memory.
+fn stages(architecture: Architecture) -> (usize, usize) {
+    if architecture.generation() >= Generation::Ampere {
+        (2, SHARED_OF_TWO_STAGES)
+    } else {
+        (1, SHARED_OF_ONE_STAGE)
+    }
 }
 
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -57,6 +74,8 @@ struct TensorWeightGradParameters {
     tiles: u32,
     length: u32,
     dy_at: u32,
+    stage_bytes: u32,
+    table_at: u32,
     tiling: Tiling,
 }
 
@@ -65,13 +84,22 @@ fn box_bytes(tiling: &Tiling) -> usize {
     (tiling.voxels() * VOXEL_BYTES).next_multiple_of(128)
 }
 
+/// Bytes of a stage: a multiple of what its pieces are exchanged within.
+fn stage_bytes(tiling: &Tiling, dtype: DType) -> usize {
+    (box_bytes(tiling) + tiling.rows() * ROW * COLUMNS * dtype.bytes()).next_multiple_of(512)
+}
+
 /// Tiles of the most rows that fit, whose boxes are the smallest for the places that are in use.
 fn choose(cx: &Context<'_>, axes: &[Axis; 3], dtype: DType) -> Option<Tiling> {
+    let (stages, shared) = stages(cx.architecture);
+    let bytes = |tiling: &Tiling| {
+        let entries = tiling.voxels() + tiling.rows() * ROW;
+        stages * stage_bytes(tiling, dtype) + entries * ENTRY_BYTES + FACTS_BYTES
+    };
     let of_rows = |rows: usize| {
-        let places = rows * ROW * COLUMNS * dtype.bytes();
-        let ways = Tiling::all(cx, axes, rows, STAGE_BYTES / VOXEL_BYTES);
-        let fit = ways.into_iter().filter(|tiling| box_bytes(tiling) + places <= STAGE_BYTES);
-        fit.min_by_key(|tiling| tiling.tiles().saturating_mul(box_bytes(tiling) + places))
+        let ways = Tiling::all(cx, axes, rows, MOST_VOXELS);
+        let fit = ways.into_iter().filter(|tiling| bytes(tiling) <= shared);
+        fit.min_by_key(|tiling| tiling.tiles().saturating_mul(stage_bytes(tiling, dtype)))
     };
     ROWS.into_iter().find_map(of_rows)
 }
@@ -131,6 +159,8 @@ pub(super) fn conv_weight_grad(
         tiles: cx.count(&[tiles])?,
         length: cx.count(&[length])?,
         dy_at: cx.count(&[box_bytes(&tiling)])?,
+        stage_bytes: cx.count(&[stage_bytes(&tiling, multiplied)])?,
+        table_at: cx.count(&[stages(cx.architecture).0, stage_bytes(&tiling, multiplied)])?,
         tiling,
     };
     let grid = [cx.count(&[blocks])?, rows];

@@ -15,9 +15,6 @@ pub(super) const VOXEL_BYTES: usize = 32;
 /// Channels that are staged at once, `CHUNK` of the kernels, where they are stored in two bytes: of tf32 half of them, in the same time.
 pub(super) const CHUNK: usize = VOXEL_BYTES / 2;
 
-/// The multiprocessors of a large card, an A100. Tiles are chosen as if fewer blocks took as long as this number.
-pub(super) const MULTIPROCESSORS: usize = 108;
-
 /// Places of a row of a tile, along the width: the rows of a fragment that lie side by side.
 pub(super) const ROW: usize = 8;
 
