@@ -4,6 +4,7 @@
 mod basics;
 mod common;
 mod conversions;
+mod cute;
 mod exchange;
 mod floats;
 mod integers;

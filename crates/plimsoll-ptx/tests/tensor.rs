@@ -153,27 +153,90 @@ fn check(instruction: &str, [m, n, k]: [usize; 3], [d, a, b, c]: [Fragment; 4]) 
     }
 }
 
-/// C and D of all shapes with 16 rows: `c0, c1` in row groupID, `c2, c3` eight below.
-fn sums(format: Format) -> Fragment {
-    fragment(format, 4, |lane, i| {
+/// The layouts of fragments by the manual's formulas: of A rows and terms of the sum, of B terms and columns, of sums rows and columns.
+pub mod layouts {
+    /// C and D of all shapes with 16 rows: `c0, c1` in row groupID, `c2, c3` eight below.
+    pub fn sums(lane: usize, i: usize) -> (usize, usize, usize) {
         let (group, thread) = (lane >> 2, lane % 4);
         (0, if i < 2 { group } else { group + 8 }, thread * 2 + (i & 1))
-    })
+    }
+
+    pub fn a_m16n8k16(lane: usize, i: usize) -> (usize, usize, usize) {
+        let (group, thread) = (lane >> 2, lane % 4);
+        let row = if (0..2).contains(&i) || (4..6).contains(&i) { group } else { group + 8 };
+        (0, row, if i < 4 { thread * 2 + (i & 1) } else { thread * 2 + (i & 1) + 8 })
+    }
+
+    pub fn b_m16n8k16(lane: usize, i: usize) -> (usize, usize, usize) {
+        let (group, thread) = (lane >> 2, lane % 4);
+        (0, if i < 2 { thread * 2 + (i & 1) } else { thread * 2 + (i & 1) + 8 }, group)
+    }
+
+    pub fn a_m16n8k8(lane: usize, i: usize) -> (usize, usize, usize) {
+        let (group, thread) = (lane >> 2, lane % 4);
+        (0, if i < 2 { group } else { group + 8 }, thread * 2 + (i & 1))
+    }
+
+    pub fn b_m16n8k8(lane: usize, i: usize) -> (usize, usize, usize) {
+        (0, lane % 4 * 2 + i, lane >> 2)
+    }
+
+    pub fn a_tf32(lane: usize, i: usize) -> (usize, usize, usize) {
+        let (group, thread) = (lane >> 2, lane % 4);
+        let row = if i == 0 || i == 2 { group } else { group + 8 };
+        (0, row, if i < 2 { thread } else { thread + 4 })
+    }
+
+    pub fn b_tf32(lane: usize, i: usize) -> (usize, usize, usize) {
+        (0, if i == 0 { lane % 4 } else { lane % 4 + 4 }, lane >> 2)
+    }
+
+    /// The number of a product of Volta: the one of lanes 4q to 4q+3 and 16 above.
+    fn product(lane: usize) -> usize {
+        match lane % 16 {
+            0..4 => 0,
+            4..8 => 1,
+            8..12 => 2,
+            _ => 3,
+        }
+    }
+
+    /// `index` in the low lanes, four more in the high ones.
+    fn low_or_high(lane: usize, index: usize) -> usize {
+        if lane < 16 { index } else { index + 4 }
+    }
+
+    pub fn a_rows_m8n8k4(lane: usize, i: usize) -> (usize, usize, usize) {
+        (product(lane), low_or_high(lane, lane % 4), i)
+    }
+
+    pub fn a_columns_m8n8k4(lane: usize, i: usize) -> (usize, usize, usize) {
+        (product(lane), low_or_high(lane, i), lane % 4)
+    }
+
+    pub fn b_rows_m8n8k4(lane: usize, i: usize) -> (usize, usize, usize) {
+        (product(lane), lane % 4, low_or_high(lane, i))
+    }
+
+    pub fn b_columns_m8n8k4(lane: usize, i: usize) -> (usize, usize, usize) {
+        (product(lane), i, low_or_high(lane, lane % 4))
+    }
+
+    pub fn f32_m8n8k4(lane: usize, i: usize) -> (usize, usize, usize) {
+        let x = (lane & 0b1) + (i & 0b10);
+        (product(lane), low_or_high(lane, x), (i & 0b100) + (lane & 0b10) + (i & 0b1))
+    }
+}
+
+fn sums(format: Format) -> Fragment {
+    fragment(format, 4, layouts::sums)
 }
 
 #[test]
 fn m16n8k16() {
     for (name, format) in [("f16", Format::F16), ("bf16", Format::Bf16)] {
-        let a = fragment(format, 8, |lane, i| {
-            let (group, thread) = (lane >> 2, lane % 4);
-            let row = if (0..2).contains(&i) || (4..6).contains(&i) { group } else { group + 8 };
-            let column = if i < 4 { thread * 2 + (i & 1) } else { thread * 2 + (i & 1) + 8 };
-            (0, row, column)
-        });
-        let b = fragment(format, 4, |lane, i| {
-            let (group, thread) = (lane >> 2, lane % 4);
-            (0, if i < 2 { thread * 2 + (i & 1) } else { thread * 2 + (i & 1) + 8 }, group)
-        });
+        let a = fragment(format, 8, layouts::a_m16n8k16);
+        let b = fragment(format, 4, layouts::b_m16n8k16);
         let f32 = sums(Format::F32);
         let instruction = format!("mma.sync.aligned.m16n8k16.row.col.f32.{name}.{name}.f32");
         check(&instruction, [16, 8, 16], [f32, a, b, f32]);
@@ -187,11 +250,8 @@ fn m16n8k16() {
 #[test]
 fn m16n8k8() {
     for (name, format) in [("f16", Format::F16), ("bf16", Format::Bf16)] {
-        let a = fragment(format, 4, |lane, i| {
-            let (group, thread) = (lane >> 2, lane % 4);
-            (0, if i < 2 { group } else { group + 8 }, thread * 2 + (i & 1))
-        });
-        let b = fragment(format, 2, |lane, i| (0, lane % 4 * 2 + i, lane >> 2));
+        let a = fragment(format, 4, layouts::a_m16n8k8);
+        let b = fragment(format, 2, layouts::b_m16n8k8);
         let f32 = sums(Format::F32);
         let instruction = format!("mma.sync.aligned.m16n8k8.row.col.f32.{name}.{name}.f32");
         check(&instruction, [16, 8, 8], [f32, a, b, f32]);
@@ -205,12 +265,8 @@ fn m16n8k8() {
 #[test]
 fn tf32() {
     let f32 = sums(Format::F32);
-    let a = fragment(Format::F32, 4, |lane, i| {
-        let (group, thread) = (lane >> 2, lane % 4);
-        let row = if i == 0 || i == 2 { group } else { group + 8 };
-        (0, row, if i < 2 { thread } else { thread + 4 })
-    });
-    let b = fragment(Format::F32, 2, |lane, i| (0, if i == 0 { lane % 4 } else { lane % 4 + 4 }, lane >> 2));
+    let a = fragment(Format::F32, 4, layouts::a_tf32);
+    let b = fragment(Format::F32, 2, layouts::b_tf32);
     check("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32", [16, 8, 8], [f32, a, b, f32]);
     let a =
         fragment(Format::F32, 2, |lane, i| (0, if i == 0 { lane >> 2 } else { (lane >> 2) + 8 }, lane % 4));
@@ -220,36 +276,18 @@ fn tf32() {
 
 #[test]
 fn m8n8k4_on_quarters_of_a_warp() {
-    // Product q is of lanes 4q to 4q+3 and 16 above.
-    fn product(lane: usize) -> usize {
-        match lane % 16 {
-            0..4 => 0,
-            4..8 => 1,
-            8..12 => 2,
-            _ => 3,
-        }
-    }
-    /// `index` in the low lanes, four more in the high ones.
-    fn low_or_high(lane: usize, index: usize) -> usize {
-        if lane < 16 { index } else { index + 4 }
-    }
-    let a_row: Layout = |lane, i| (product(lane), low_or_high(lane, lane % 4), i);
-    let a_column: Layout = |lane, i| (product(lane), low_or_high(lane, i), lane % 4);
-    let b_row: Layout = |lane, i| (product(lane), lane % 4, low_or_high(lane, i));
-    let b_column: Layout = |lane, i| (product(lane), i, low_or_high(lane, lane % 4));
-    let f16: Layout = |lane, i| (product(lane), low_or_high(lane, lane % 4), i);
-    let f32: Layout = |lane, i| {
-        let x = (lane & 0b1) + (i & 0b10);
-        (product(lane), low_or_high(lane, x), (i & 0b100) + (lane & 0b10) + (i & 0b1))
-    };
-    for (a_name, a) in [("row", a_row), ("col", a_column)] {
-        for (b_name, b) in [("row", b_row), ("col", b_column)] {
-            for (d_name, d) in
-                [("f16", fragment(Format::F16, 8, f16)), ("f32", fragment(Format::F32, 8, f32))]
-            {
-                for (c_name, c) in
-                    [("f16", fragment(Format::F16, 8, f16)), ("f32", fragment(Format::F32, 8, f32))]
-                {
+    // Sums of f16 lie like rows of A.
+    let f16: Layout = layouts::a_rows_m8n8k4;
+    for (a_name, a) in [("row", layouts::a_rows_m8n8k4 as Layout), ("col", layouts::a_columns_m8n8k4)] {
+        for (b_name, b) in [("row", layouts::b_rows_m8n8k4 as Layout), ("col", layouts::b_columns_m8n8k4)] {
+            for (d_name, d) in [
+                ("f16", fragment(Format::F16, 8, f16)),
+                ("f32", fragment(Format::F32, 8, layouts::f32_m8n8k4)),
+            ] {
+                for (c_name, c) in [
+                    ("f16", fragment(Format::F16, 8, f16)),
+                    ("f32", fragment(Format::F32, 8, layouts::f32_m8n8k4)),
+                ] {
                     if (d_name, c_name) == ("f16", "f32") {
                         continue;
                     }

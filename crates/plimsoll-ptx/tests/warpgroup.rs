@@ -10,25 +10,25 @@ const SHARED: usize = 32 * 1024;
 
 /// A matrix in shared memory: of A the lines are rows, of B columns.
 #[derive(Clone, Copy)]
-struct Layout {
-    start: usize,
+pub struct Layout {
+    pub start: usize,
     /// From the first eight of what is summed over to the second.
-    leading: usize,
+    pub leading: usize,
     /// From eight lines to the next.
-    stride: usize,
+    pub stride: usize,
     /// Lines in succession side by side, not what is summed over.
-    transposed: bool,
+    pub transposed: bool,
 }
 
 impl Layout {
     /// The byte at which an element begins: core matrices of eight pieces of 16 bytes; a piece is of one line, or of one of what is summed over.
-    fn place(self, line: usize, k: usize) -> usize {
+    pub fn place(self, line: usize, k: usize) -> usize {
         let (piece, within) = if self.transposed { (k % 8, line % 8) } else { (line % 8, k % 8) };
         self.start + line / 8 * self.stride + k / 8 * self.leading + 16 * piece + 2 * within
     }
 
     /// Start, leading and stride in units of 16 bytes, from bits 0, 16 and 32 on.
-    fn descriptor(self) -> usize {
+    pub fn descriptor(self) -> usize {
         [self.start, self.leading, self.stride].iter().rev().fold(0, |all, bytes| (all << 16) | (bytes / 16))
     }
 }
@@ -45,13 +45,14 @@ struct Product {
 }
 
 /// Those of a warp group's lanes: rows 16w to 16w + 15 in warp w, of which a lane has two, eight apart.
-fn sum_place(thread: usize, i: usize) -> (usize, usize) {
+pub fn sum_place(thread: usize, i: usize) -> (usize, usize) {
     let (warp, lane) = (thread / 32, thread % 32);
     let row = 16 * warp + lane / 4 + if i / 2 % 2 == 1 { 8 } else { 0 };
     (row, 8 * (i / 4) + lane % 4 * 2 + (i & 1))
 }
 
-fn row_place(thread: usize, i: usize) -> (usize, usize) {
+/// The same of rows of A that registers hold.
+pub fn row_place(thread: usize, i: usize) -> (usize, usize) {
     let (warp, lane) = (thread / 32, thread % 32);
     let row = 16 * warp + lane / 4 + if matches!(i, 2 | 3 | 6 | 7) { 8 } else { 0 };
     (row, lane % 4 * 2 + (i & 1) + if i >= 4 { 8 } else { 0 })
