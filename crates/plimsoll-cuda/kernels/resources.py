@@ -1,5 +1,5 @@
 """What the kernels take of a multiprocessor, as NVIDIA's assembler finds it: registers, spilled bytes, shared memory, and the warps that are
-resident because of them. `compile.py` calls it; it needs no GPU either.
+resident because of them; and their instructions, of kernels that multiply also for each product in the innermost loop. `compile.py` calls it; it needs no GPU either.
 
 Writes resources.csv. `tests/compiled.rs` checks that it is of the PTX beside it.
 """
@@ -9,6 +9,9 @@ import pathlib
 import re
 import subprocess
 import sys
+import tempfile
+
+import machine_code
 
 NVCC = "12.9.86"
 
@@ -21,6 +24,8 @@ CARDS = {
     90: (228 * 1024, 1024, 64, 32),
 }
 REGISTERS = 65_536
+
+HEAD = "architecture,kernel,registers,spilled bytes,shared bytes,blocks,occupancy %,instructions,products,instructions of a product"
 
 
 def fnv1a(files):
@@ -42,26 +47,58 @@ def resident(architecture, threads, registers, shared):
     return min(limits), warps, most_warps
 
 
-def assembled(ptxas, path, architecture):
-    # What 9.0 has alone is of a target of its own.
-    target = re.search(r"(?m)^\.target (sm_\d+a)$", path.read_text())
-    name = target.group(1) if target else f"sm_{architecture}"
-    command = [ptxas, "-v", f"-arch={name}", str(path), "-o", "/dev/null"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode != 0:
-        sys.exit(done.stderr)
-    # It warns where products of warp groups wait for each other, which it says under no other name.
-    serialised = re.findall(r".*wgmma.*serialized.*", done.stderr)
-    if serialised:
-        sys.exit("\n".join(serialised))
+def target_of(path, card):
+    """The target of a piece for a card: what 9.0 has alone is of a target of its own."""
+    own = re.search(r"(?m)^\.target (sm_\d+a)$", path.read_text())
+    return own.group(1) if own else f"sm_{card}"
+
+
+def assemble(ptxas, path, card):
+    """Returns the messages of an assembler, and what it has made; None if there was an error."""
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as made:
+        command = [ptxas, "-v", f"-arch={target_of(path, card)}", str(path), "-o", made.name]
+        done = subprocess.run(command, capture_output=True, text=True)
+        return done.stderr, pathlib.Path(made.name).read_bytes() if done.returncode == 0 else None
+
+
+def measure(path, messages, cubin, card):
+    """The kernels of a piece by their names, with threads of a block, registers, bytes of local memory, spilled bytes, bytes of shared memory, instructions, accesses to local memory, products, and
+    instructions for each product."""
+    code = dict(machine_code.kernels(cubin, card))
     threads = dict(re.findall(r"\.entry (\w+)\([^{]*?\.maxntid (\d+)", path.read_text()))
-    for text in done.stderr.split("Compiling entry function '")[1:]:
+    kernels = {}
+    for text in messages.split("Compiling entry function '")[1:]:
         name = text[: text.index("'")]
         number = lambda pattern: sum(map(int, re.findall(pattern, text)))
-        registers, shared = number(r"Used (\d+) registers"), number(r"(\d+) bytes smem")
-        spilled = number(r"(\d+) bytes spill (?:stores|loads)")
-        blocks, warps, most = resident(architecture, int(threads[name]), registers, shared)
-        yield f"sm_{architecture},{name},{registers},{spilled},{shared},{blocks},{100 * blocks * warps // most}"
+        products = machine_code.products(name, card)
+        counted = lambda operations: sum(found.operation in operations for found in code[name])
+        kernels[name] = {
+            "threads": int(threads[name]),
+            "registers": number(r"Used (\d+) registers"),
+            "stack": number(r"(\d+) bytes stack frame"),
+            "spilled": number(r"(\d+) bytes spill (?:stores|loads)"),
+            "shared": number(r"(\d+) bytes smem"),
+            "instructions": sum(found.operation != machine_code.NOTHING for found in code[name]),
+            "local": counted(machine_code.LOCAL),
+            "products": counted(products),
+            "each": machine_code.per_product(code[name], products),
+        }
+    return kernels
+
+
+def assembled(ptxas, path, architecture):
+    messages, cubin = assemble(ptxas, path, architecture)
+    if cubin is None:
+        sys.exit(messages)
+    # It warns where products of warp groups wait for each other, which it says under no other name.
+    serialised = re.findall(r".*wgmma.*serialized.*", messages)
+    if serialised:
+        sys.exit("\n".join(serialised))
+    for name, of in measure(path, messages, cubin, architecture).items():
+        blocks, warps, most = resident(architecture, of["threads"], of["registers"], of["shared"])
+        taken = [of["registers"], of["spilled"], of["shared"], blocks, 100 * blocks * warps // most]
+        each = "" if of["each"] is None else f"{of['each']:.2f}"
+        yield ",".join(map(str, [f"sm_{architecture}", name, *taken, of["instructions"], of["products"], each]))
 
 
 def write(folder):
@@ -71,7 +108,7 @@ def write(folder):
         sys.exit(f"resources.csv needs the assembler: pip install nvidia-cuda-nvcc-cu12=={NVCC}")
     pieces = [folder / name for name in ["kernels.ptx", "tensor70.ptx", "tensor75.ptx", "tensor80.ptx", "tensor90.ptx"]]
     plain, tensor70, tensor75, tensor80, tensor90 = pieces
-    lines = [f"# {fnv1a(pieces):016x}", "architecture,kernel,registers,spilled bytes,shared bytes,blocks,occupancy %"]
+    lines = [f"# {fnv1a(pieces):016x}", HEAD]
     for architecture in CARDS:
         tensor = tensor80 if architecture >= 80 else tensor75 if architecture >= 75 else tensor70
         for path in [plain, tensor] + [tensor90] * (architecture == 90):

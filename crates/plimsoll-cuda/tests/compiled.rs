@@ -73,3 +73,51 @@ fn the_tables_are_of_the_ptx_and_kernels_with_tensor_cores_spill_nothing() {
         }
     }
 }
+
+/// The column of the loop over the taps of chunks in the table of counts, in which products by warps are.
+const TAPS: usize = 2 + 4;
+
+/// The allowed difference between the instructions of PTX that the emulator counts and the assembled ones. It is 12 % at most.
+const TOLERANCE: f64 = 0.15;
+
+/// Counts follow from sums over launches, which are solved for loops; the assembled innermost loop shows whether they are right. Results of another type than the products are
+/// not compared: their launches are too alike for that.
+#[test]
+fn counted_instructions_of_a_product_are_the_assembled_ones() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels");
+    let rows = |file: &str| -> Vec<Vec<String>> {
+        let table = fs::read_to_string(folder.join(file)).unwrap();
+        table.lines().skip(2).map(|line| line.split(',').map(str::to_string).collect()).collect()
+    };
+    let assembled = rows("resources.csv");
+    let mut compared = 0;
+    for line in rows("counts.csv") {
+        let parts: Vec<&str> = line[1].split('_').collect();
+        let ["tensor", "conv", tile, multiplied, stored] = parts[..] else { continue };
+        let (places, columns) = tile.split_once('x').unwrap();
+        let [places, columns] = [places, columns].map(|number| number.parse::<f64>().unwrap());
+        // Products of one of four warps in a turn: of 16x8 numbers, on Turing in two halves of the sum; on Volta of 16x16, in four parts of it, each of which is
+        // assembled as four instructions.
+        let (architecture, products, pieces) = match line[0].as_str() {
+            "7.0" => ("sm_70", places / 16.0 * columns / 16.0, 4.0),
+            "7.5" => ("sm_75", places / 16.0 * columns / 8.0 / 2.0, 1.0),
+            "8.0" => ("sm_80", places / 16.0 * columns / 8.0 / 4.0, 1.0),
+            _ => continue,
+        };
+        if multiplied != stored {
+            continue;
+        }
+        let counted = (line[TAPS].parse::<f64>().unwrap() / products + pieces - 1.0) / pieces;
+        let row = assembled.iter().find(|row| row[0] == architecture && row[1] == line[1]).unwrap();
+        let ratio = row[9].parse::<f64>().unwrap() / counted;
+        println!("{architecture} {}: {counted:.2} counted, {} assembled", line[1], row[9]);
+        assert!(
+            (ratio - 1.0).abs() < TOLERANCE,
+            "{architecture} {}: {counted:.2} counted, {}",
+            line[1],
+            row[9]
+        );
+        compared += 1;
+    }
+    assert!(compared >= 20, "{compared}");
+}
