@@ -102,6 +102,11 @@ impl Architecture {
         Err(DeviceError::TooOld { found: format!("sm_{major}{minor}") })
     }
 
+    /// The number in its name: 86 of `sm_86`.
+    pub(crate) fn number(self) -> u32 {
+        10 * self.major + self.minor
+    }
+
     /// The tensor cores that it has, or, on later cards, those that it is used as.
     pub(crate) fn generation(self) -> Generation {
         match (self.major, self.minor) {

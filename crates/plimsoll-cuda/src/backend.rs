@@ -12,7 +12,7 @@ use plimsoll_plan::{
 
 use crate::architecture::Architecture;
 use crate::counts::counted;
-use crate::device::{CardMemory, DeviceError, DeviceSource, Opened, Sizes};
+use crate::device::{CardMemory, DeviceError, DeviceSource, KernelCode, Opened, Sizes};
 use crate::engine::{CudaEngine, Memory};
 use crate::fuse::{FusedNode, context, fuse};
 use crate::layout;
@@ -149,6 +149,10 @@ impl DeviceSource for Chosen {
         self.devices.has_watchdog()
     }
 
+    fn code(&self) -> Option<KernelCode> {
+        self.devices.code()
+    }
+
     fn memory(&self) -> Result<CardMemory, DeviceError> {
         self.devices.memory()
     }
@@ -170,14 +174,15 @@ impl Backend for CudaBackend {
         format!("CUDA, {}{groups}{products}{tile}", self.architecture)
     }
 
-    /// Names the kernels and the table of tiles as well: others may sum in another order.
+    /// Names the kernels, who made their machine code, and the table of tiles as well: others may sum in another order.
     fn arithmetic(&self) -> String {
-        format!(
-            "{}, kernels {}, tiles {:016x}",
-            self.identity(),
-            KERNELS.trim(),
-            tiles_digest(self.architecture)
-        )
+        let code = match self.source.code() {
+            None => String::new(),
+            Some(KernelCode::Built) => " as machine code".into(),
+            Some(KernelCode::Compiled { by }) => format!(" compiled by CUDA {by}"),
+        };
+        let tiles = tiles_digest(self.architecture);
+        format!("{}, kernels {}{code}, tiles {tiles:016x}", self.identity(), KERNELS.trim())
     }
 
     /// The half precision that the card's tensor cores multiply; of two that need as long bf16, which needs no loss scale.

@@ -326,6 +326,18 @@ pub struct Opened {
     pub taken: usize,
 }
 
+/// The code of the kernels on a card.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KernelCode {
+    /// Machine code that this program was built with.
+    Built,
+    /// Machine code that a driver has compiled.
+    Compiled {
+        /// The version of CUDA that the driver has: with its compiler bits may change.
+        by: CudaVersion,
+    },
+}
+
 /// A source of devices.
 pub trait DeviceSource: Send + Sync {
     /// Returns the architecture of its devices.
@@ -334,6 +346,11 @@ pub trait DeviceSource: Send + Sync {
     /// Returns `true` if the system ends kernels that take seconds, as it does on cards that drive a display.
     fn has_watchdog(&self) -> bool {
         false
+    }
+
+    /// Returns the code of the kernels that its devices run; none if no driver has loaded them.
+    fn code(&self) -> Option<KernelCode> {
+        None
     }
 
     /// Returns the memory of the card, and how much of it is free.

@@ -30,8 +30,8 @@ mod predict;
 pub use architecture::Architecture;
 pub use backend::CudaBackend;
 pub use device::{
-    Beside, CardMemory, CudaVersion, Device, DeviceError, DeviceSource, Effort, KEPT, KEPT_BYTES, Launch,
-    Nowhere, Opened, Recorded, RecordedTask, RecordingRoom, Sizes, Work,
+    Beside, CardMemory, CudaVersion, Device, DeviceError, DeviceSource, Effort, KEPT, KEPT_BYTES, KernelCode,
+    Launch, Nowhere, Opened, Recorded, RecordedTask, RecordingRoom, Sizes, Work,
 };
 pub use driver::{Driver, Footprint};
 pub use pieces::ptx;

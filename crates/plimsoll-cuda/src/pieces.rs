@@ -1,4 +1,5 @@
-//! The PTX and the tables that are built in, deflated. A piece is inflated when it is asked for, and belongs to the caller.
+//! The PTX and the tables that are built in, deflated, and machine code in programs that were built with it. A piece is inflated when it is asked for, and
+//! belongs to the caller.
 
 use std::io::{self, Read};
 
@@ -7,14 +8,14 @@ use flate2::bufread::ZlibDecoder;
 use crate::Architecture;
 use crate::architecture::Generation;
 
-/// A piece of PTX.
+/// A piece of PTX or of machine code, or a table.
 struct Piece {
-    /// The length of the text.
+    /// Its length.
     bytes: usize,
     deflated: &'static [u8],
 }
 
-// The constants PLAIN, VOLTA, TURING, AMPERE and HOPPER of the PTX, COUNTS and RESOURCES of the tables.
+// The constants PLAIN, VOLTA, TURING, AMPERE and HOPPER of the PTX, COUNTS and RESOURCES of the tables, and CUBINS.
 include!(concat!(env!("OUT_DIR"), "/pieces.rs"));
 
 impl Piece {
@@ -25,6 +26,17 @@ impl Piece {
         ZlibDecoder::new(self.deflated).read_to_string(&mut text)?;
         match text.len() == self.bytes {
             true => Ok(text),
+            false => Err(io::Error::from(io::ErrorKind::InvalidData)),
+        }
+    }
+
+    /// The bytes.
+    fn code(&self) -> io::Result<Vec<u8>> {
+        let mut code = Vec::new();
+        code.try_reserve_exact(self.bytes)?;
+        ZlibDecoder::new(self.deflated).read_to_end(&mut code)?;
+        match code.len() == self.bytes {
+            true => Ok(code),
             false => Err(io::Error::from(io::ErrorKind::InvalidData)),
         }
     }
@@ -44,6 +56,33 @@ pub fn ptx(architecture: Architecture) -> impl Iterator<Item = io::Result<String
     };
     let own = (architecture.generation() == Generation::Hopper).then_some(HOPPER);
     [PLAIN, tensor].into_iter().chain(own).map(|piece| piece.text())
+}
+
+/// The machine code of all pieces of the PTX of an architecture, in the same order.
+#[derive(Clone, Copy)]
+pub(crate) struct MachineCode(&'static [Piece]);
+
+impl MachineCode {
+    /// Returns the machine code for an architecture; none if this program was built without it, or there is none for such cards.
+    pub(crate) fn find(architecture: Architecture) -> Option<MachineCode> {
+        // Both have the same instructions.
+        let card = architecture.number();
+        let card = if card == 89 { 86 } else { card };
+        CUBINS.iter().find(|(number, _)| *number == card).map(|(_, pieces)| MachineCode(pieces))
+    }
+
+    /// Returns a piece, which is inflated now.
+    ///
+    /// # Errors
+    /// Returns an error if there is no memory for it, or no such piece.
+    pub(crate) fn piece(self, number: usize) -> io::Result<Vec<u8>> {
+        self.0.get(number).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?.code()
+    }
+}
+
+/// Returns `true` if this program was built with machine code.
+pub(crate) fn has_machine_code() -> bool {
+    !CUBINS.is_empty()
 }
 
 /// Returns the table of counts, `kernels/counts.csv`.
@@ -82,6 +121,32 @@ mod tests {
             assert!(text.capacity() > text.len(), "{file}: there is no room for the end of a C string");
             println!("{file}: {} bytes, {} deflated", text.len(), piece.deflated.len());
             assert!(5 * piece.deflated.len() < text.len(), "{file}: {}", piece.deflated.len());
+        }
+    }
+
+    /// Without machine code there is nothing to compare, as in most builds; `.ci/gpu` builds with it.
+    #[test]
+    fn machine_code_has_as_many_pieces_as_the_ptx_and_is_of_the_card() {
+        for name in ["sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90"] {
+            let architecture: Architecture = name.parse().unwrap();
+            let Some(code) = MachineCode::find(architecture) else {
+                assert!(!has_machine_code(), "{name}");
+                continue;
+            };
+            assert_eq!(code.0.len(), ptx(architecture).count(), "{name}");
+            for number in 0..code.0.len() {
+                let piece = code.piece(number).unwrap();
+                assert!(piece.starts_with(b"\x7fELF"), "{name}");
+                println!(
+                    "{name}, piece {number}: {} bytes, {} deflated",
+                    piece.len(),
+                    code.0[number].deflated.len()
+                );
+            }
+            assert!(code.piece(code.0.len()).is_err());
+        }
+        for other in ["sm_72", "sm_87", "sm_100", "sm_120"] {
+            assert!(MachineCode::find(other.parse().unwrap()).is_none(), "{other}");
         }
     }
 

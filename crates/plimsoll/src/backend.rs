@@ -232,6 +232,9 @@ pub struct CardReport {
     /// The driver's reason against the kernels with products by warp groups, where the card has these and the driver refuses them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused_warp_groups: Option<String>,
+    /// The reason why the driver compiles the kernels; `None` if it loads machine code that this program was built with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compiled_kernels: Option<String>,
     /// The memory that this process may take, its context included.
     pub free_bytes: Bytes,
     /// The memory of a process's context; `None` if it could not be measured by creating and destroying another one.
@@ -302,6 +305,7 @@ impl Card {
             multiprocessors: self.driver.multiprocessors(),
             has_watchdog: self.driver.has_watchdog(),
             refused_warp_groups: self.driver.refused_groups(),
+            compiled_kernels: self.driver.compiled_kernels(),
             free_bytes: self.free(),
             context_bytes: self.footprint.context.map(Bytes::from_len),
             kernel_bytes: Bytes::from_len(self.footprint.kernels),

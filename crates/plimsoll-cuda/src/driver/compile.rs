@@ -1,4 +1,4 @@
-//! Compilation of PTX by the driver.
+//! Kernels for the driver: PTX, which it compiles, or machine code.
 
 use std::error::Error;
 use std::ffi::{CStr, c_void};
@@ -47,23 +47,36 @@ impl From<DriverError> for CompileError {
     }
 }
 
-/// Compiles and loads PTX in the context that is bound to this thread.
+/// A piece in a form that the driver loads.
+#[derive(Clone, Copy)]
+pub(super) enum Image<'a> {
+    /// Text, which its compiler reads.
+    Ptx(&'a CStr),
+    /// Machine code that `ptxas` has made: an ELF file.
+    Code(&'a [u8]),
+}
+
+/// Loads a piece in the context that is bound to this thread. PTX is compiled before.
 ///
 /// # Errors
 /// Returns the driver's error and what its compiler says about it.
-pub(super) fn load(ptx: &CStr) -> Result<CUmodule, CompileError> {
+pub(super) fn load(image: Image<'_>) -> Result<CUmodule, CompileError> {
+    let start = match image {
+        Image::Ptx(text) => text.as_ptr().cast::<c_void>(),
+        Image::Code(code) => code.as_ptr().cast::<c_void>(),
+    };
     let mut log = vec![0u8; LOG];
     let mut options =
         [CUjit_option::CU_JIT_ERROR_LOG_BUFFER, CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
     // A number is passed in the place of an address.
     let mut values = [log.as_mut_ptr().cast::<c_void>(), ptr::without_provenance_mut(LOG)];
     let mut module = ptr::null_mut();
-    // SAFETY: the PTX is text that ends with zero. There are two options with a value each: a buffer, and its size, beyond which the driver does not
+    // SAFETY: the PTX is text that ends with zero, and the machine code is a whole ELF file, as `pieces` has checked its length, in which the driver finds its ends. There are two options with a value each: a buffer, and its size, beyond which the driver does not
     // write. It writes the module's handle to the given address.
     let loaded = unsafe {
         sys::cuModuleLoadDataEx(
             &mut module,
-            ptx.as_ptr().cast::<c_void>(),
+            start,
             options.len() as u32,
             options.as_mut_ptr(),
             values.as_mut_ptr(),

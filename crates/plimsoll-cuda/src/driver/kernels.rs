@@ -9,8 +9,8 @@ use cudarc::driver::CudaContext;
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys::{CUfunction, CUfunction_attribute_enum, CUmodule, CUresult};
 
-use super::compile::{self, CompileError};
-use super::fallback::{LoadError, load_pieces};
+use super::compile::{self, CompileError, Image};
+use super::fallback::{LoadError, Loader, load_pieces};
 use super::{Card, failed};
 use crate::Architecture;
 use crate::device::DeviceError;
@@ -28,10 +28,12 @@ pub(super) struct Kernels {
     pub(super) architecture: Architecture,
     /// The driver's reason against kernels with products by warp groups, where the card has these and the driver has refused them.
     pub(super) refused: Option<String>,
+    /// The reason why the driver has compiled them; none if they are machine code.
+    pub(super) compiled: Option<String>,
 }
 
 /// The operation by which kernels could not be loaded, and the driver's error.
-struct Failure {
+pub(super) struct Failure {
     doing: String,
     error: CompileError,
 }
@@ -59,11 +61,25 @@ impl Drop for Kernels {
     fn drop(&mut self) {
         // What fails while things are freed cannot be told to anyone, and ends with the process.
         let _ = self.context.bind_to_thread();
-        for module in self.modules.drain(..) {
-            // SAFETY: it was loaded in this context, is unloaded nowhere else, and nothing uses it afterwards: each device shares `self`,
-            // and waits for its stream before it is dropped.
-            let _ = unsafe { result::module::unload(module) };
-        }
+        self.unload();
+    }
+}
+
+impl Loader for Kernels {
+    type Error = Failure;
+
+    fn load(&mut self, ptx: String, code: Option<Vec<u8>>) -> Result<(), Failure> {
+        self.add(ptx, code.as_deref())
+    }
+
+    fn start_again(&mut self) {
+        self.unload();
+        self.by_name.clear();
+        self.local = 0;
+    }
+
+    fn is_refusal(failure: &Failure) -> bool {
+        failure.error.is_refusal()
     }
 }
 
@@ -83,29 +99,39 @@ impl Kernels {
             local: 0,
             architecture: card.architecture,
             refused: None,
+            compiled: None,
         };
-        let loaded =
-            load_pieces(card.architecture, |piece| kernels.add(piece), |failure| failure.error.is_refusal());
-        let loaded = loaded.map_err(|error| match error {
+        let loaded = load_pieces(card.architecture, &mut kernels).map_err(|error| match error {
             LoadError::Text(error) => failed(&card.name, "load the kernels", error),
             LoadError::Driver(Failure { doing, error }) => failed(&card.name, &doing, error),
         })?;
         (kernels.architecture, kernels.refused) = (loaded.architecture, loaded.refused);
+        kernels.compiled = loaded.compiled;
         // What the driver allocates with a first stream stays allocated: it is no part of any device.
         drop(card.context.new_stream().map_err(|error| card.failed("make a stream", error))?);
         kernels.bytes = before.saturating_sub(card.memory()?.free);
         Ok(kernels)
     }
 
-    /// Loads a piece of PTX and finds its kernels, in the context that is bound to this thread.
+    /// Unloads all modules, in the context that is bound to this thread.
+    fn unload(&mut self) {
+        for module in self.modules.drain(..) {
+            // SAFETY: it was loaded in this context, is unloaded nowhere else, and nothing uses it afterwards: no device has it yet, or each shares
+            // `self`, and waits for its stream before it is dropped.
+            let _ = unsafe { result::module::unload(module) };
+        }
+    }
+
+    /// Loads a piece, as machine code if there is some, and finds the kernels that its PTX names, in the context that is bound to this thread.
     ///
     /// # Errors
     /// Returns an error with the operation that failed and the driver's message.
-    fn add(&mut self, piece: String) -> Result<(), Failure> {
+    fn add(&mut self, piece: String, code: Option<&[u8]>) -> Result<(), Failure> {
         let invalid = DriverError(CUresult::CUDA_ERROR_INVALID_VALUE);
-        let compiling = |error: CompileError| Failure { doing: "compile the kernels".into(), error };
+        let doing = if code.is_some() { "load the kernels" } else { "compile the kernels" };
+        let compiling = |error: CompileError| Failure { doing: doing.into(), error };
         let text = CString::new(piece).map_err(|_| compiling(invalid.into()))?;
-        let module = compile::load(&text).map_err(compiling)?;
+        let module = compile::load(code.map_or(Image::Ptx(&text), Image::Code)).map_err(compiling)?;
         self.modules.push(module);
         let piece = text.to_str().map_err(|_| compiling(invalid.into()))?;
         // Drivers that load lazily load a kernel when it is asked for ("CUDA C++ Programming Guide", lazy loading). All are asked for here, so that the

@@ -28,7 +28,9 @@ use self::kernels::Kernels;
 use self::recording::Recording;
 use self::surroundings::{address_space, is_instance, unopened, visible};
 use crate::Architecture;
-use crate::device::{CardMemory, CudaVersion, DeviceError, DeviceSource, Opened, RecordingRoom, Sizes};
+use crate::device::{
+    CardMemory, CudaVersion, DeviceError, DeviceSource, KernelCode, Opened, RecordingRoom, Sizes,
+};
 
 /// The oldest driver with all that is called here: `cuGraphInstantiateWithFlags` came with CUDA 11.4. It is younger than the PTX, which
 /// drivers of CUDA 11.0 read.
@@ -40,6 +42,8 @@ pub struct Driver {
     bytes: usize,
     /// The card's address on the PCI bus.
     place: String,
+    /// The version of CUDA that the driver has.
+    version: CudaVersion,
     /// `true` if the system ends kernels that take long, since the card drives a display.
     has_watchdog: bool,
     multiprocessors: usize,
@@ -149,10 +153,10 @@ fn failed(device: &str, doing: &str, error: impl Error + Send + Sync + 'static) 
 }
 
 /// Checks that a driver is new enough, by its version number: 11040 for CUDA 11.4.
-fn check_version(number: i32, needed: CudaVersion) -> Result<(), DeviceError> {
+fn check_version(number: i32, needed: CudaVersion) -> Result<CudaVersion, DeviceError> {
     let number = number.unsigned_abs();
     let found = CudaVersion { major: number / 1000, minor: number % 1000 / 10 };
-    if found < needed { Err(DeviceError::TooOldDriver { found, needed }) } else { Ok(()) }
+    if found < needed { Err(DeviceError::TooOldDriver { found, needed }) } else { Ok(found) }
 }
 
 impl Driver {
@@ -173,7 +177,7 @@ impl Driver {
         // SAFETY: the call writes a number where it is told to. It needs no start of the driver, and every driver for these cards has it.
         let asked = unsafe { sys::cuDriverGetVersion(&mut version) }.result();
         asked.map_err(|error| failed("report its version", error))?;
-        check_version(version, OLDEST)?;
+        let version = check_version(version, OLDEST)?;
         match result::init() {
             Err(DriverError(CUresult::CUDA_ERROR_NO_DEVICE)) => {
                 return Err(DeviceError::NoDevice { ordinal, found: 0, visible: visible() });
@@ -211,7 +215,7 @@ impl Driver {
         let architecture = Architecture::new(major, minor)?;
         let shared = Mutex::new(Shared { kernels: None, room: RecordingRoom::ALL });
         let card = Arc::new(Card { name, context, architecture, shared });
-        Ok(Driver { card, bytes, place, has_watchdog, multiprocessors, gauges: OnceLock::new() })
+        Ok(Driver { card, bytes, place, version, has_watchdog, multiprocessors, gauges: OnceLock::new() })
     }
 
     /// Returns the driver's name of the card.
@@ -227,6 +231,11 @@ impl Driver {
     /// The driver's reason against the kernels with products by warp groups, where it has refused them.
     pub fn refused_groups(&self) -> Option<String> {
         self.card.lock().kernels.as_ref()?.refused.clone()
+    }
+
+    /// The reason why the driver has compiled the kernels, where they are not machine code of this program.
+    pub fn compiled_kernels(&self) -> Option<String> {
+        self.card.lock().kernels.as_ref()?.compiled.clone()
     }
 
     /// Bytes of its memory.
@@ -300,6 +309,14 @@ impl DeviceSource for Driver {
 
     fn has_watchdog(&self) -> bool {
         self.has_watchdog
+    }
+
+    fn code(&self) -> Option<KernelCode> {
+        let kernels = self.card.kernels(&mut self.card.lock()).ok()?;
+        Some(match kernels.compiled {
+            None => KernelCode::Built,
+            Some(_) => KernelCode::Compiled { by: self.version },
+        })
     }
 
     fn memory(&self) -> Result<CardMemory, DeviceError> {
