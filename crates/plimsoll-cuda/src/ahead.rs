@@ -9,12 +9,14 @@ use plimsoll_plan::{Engine, EngineError, HostSlice, ProgramId, RunsAhead, ahead_
 
 use crate::copies::write_values_ahead;
 use crate::device::{KEPT, KEPT_BYTES};
-use crate::engine::CudaEngine;
+use crate::engine::{BoundProgram, CudaEngine, Part};
 
 /// Inputs that were copied ahead, and runs that are under way.
 #[derive(Default)]
 pub(crate) struct Ahead {
     written: Vec<Written>,
+    /// The program whose first part has begun.
+    open: Option<ProgramId>,
     /// The number under which the results of each are kept, and their bytes; the first began first.
     begun: VecDeque<(usize, usize)>,
     /// The number for the next results.
@@ -40,6 +42,23 @@ fn internal(fault: &str) -> EngineError {
 impl CudaEngine {
     fn ahead(&mut self) -> Result<&mut Ahead, EngineError> {
         self.ahead.as_mut().ok_or_else(|| internal("there is no memory to copy ahead to"))
+    }
+
+    fn program(&self, program: ProgramId) -> Result<&BoundProgram, EngineError> {
+        self.programs.get(program.index()).ok_or_else(|| EngineError::missing("the program"))
+    }
+
+    /// Moves the inputs of a program that were written ahead to their places.
+    fn take(&mut self, program: ProgramId) -> Result<(), EngineError> {
+        let mut written = std::mem::take(&mut self.ahead()?.written);
+        let device = &mut **self.device.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let base = device.base();
+        for Written { from, to, bytes, .. } in written.iter().filter(|of| of.program == program) {
+            device.take_ahead(*from, base + *to as u64, *bytes)?;
+        }
+        written.clear();
+        self.ahead()?.written = written;
+        Ok(())
     }
 
     /// Returns the addresses of an f32 tensor of a program in an arena that begins at `base`.
@@ -73,8 +92,25 @@ impl RunsAhead for CudaEngine {
         Ok(())
     }
 
-    fn begin(&mut self, program: ProgramId, results: &[TensorId]) -> Result<(), EngineError> {
+    fn begin(&mut self, program: ProgramId) -> Result<(), EngineError> {
+        if self.ahead()?.open.is_some() {
+            return Err(internal("a run begins before the one before it has done all"));
+        }
+        // A run that is measured waits for each of its launches, and so is done as a whole later.
+        if !self.program(program)?.is_measured() {
+            self.take(program)?;
+            let bound = self.programs.get(program.index());
+            let bound = bound.ok_or_else(|| EngineError::missing("the program"))?;
+            let device = &mut **self.device.get_mut().unwrap_or_else(PoisonError::into_inner);
+            bound.begin(device, Part::First, self.poison)?;
+        }
+        self.ahead()?.open = Some(program);
+        Ok(())
+    }
+
+    fn commit(&mut self, results: &[TensorId]) -> Result<(), EngineError> {
         let base = self.device.get_mut().unwrap_or_else(PoisonError::into_inner).base();
+        let program = self.ahead()?.open.take().ok_or_else(|| internal("no run has begun"))?;
         let mut places = std::mem::take(&mut self.ahead()?.places);
         places.clear();
         for tensor in results {
@@ -86,26 +122,24 @@ impl RunsAhead for CudaEngine {
             return Err(internal("a run begins too early, or has too many results"));
         }
         let number = ahead.next;
-        let mut written = std::mem::take(&mut ahead.written);
-        let device = &mut **self.device.get_mut().unwrap_or_else(PoisonError::into_inner);
-        for Written { from, to, bytes, .. } in written.iter().filter(|of| of.program == program) {
-            device.take_ahead(*from, base + *to as u64, *bytes)?;
-        }
-        let bound = self.programs.get_mut(program.index());
-        let bound = bound.ok_or_else(|| EngineError::missing("the program"))?;
-        match bound.is_measured() {
+        match self.program(program)?.is_measured() {
             // The marks of a run are read before another one sets them.
-            true => self.run(program)?,
+            true => {
+                self.take(program)?;
+                self.run(program)?;
+            }
             false => {
-                bound.begin(device, self.poison)?;
+                let bound = self.programs.get_mut(program.index());
+                let bound = bound.ok_or_else(|| EngineError::missing("the program"))?;
+                let device = &mut **self.device.get_mut().unwrap_or_else(PoisonError::into_inner);
+                bound.begin(device, Part::Second, self.poison)?;
                 bound.runs += 1;
                 self.timings.add_unmeasured(program);
             }
         }
         self.device.get_mut().unwrap_or_else(PoisonError::into_inner).keep(number, &places)?;
-        written.clear();
         let ahead = self.ahead()?;
-        (ahead.written, ahead.places, ahead.next) = (written, places, (number + 1) % KEPT);
+        (ahead.places, ahead.next) = (places, (number + 1) % KEPT);
         ahead.begun.push_back((number, bytes));
         Ok(())
     }
@@ -126,6 +160,7 @@ impl RunsAhead for CudaEngine {
     fn abandon(&mut self) -> Result<(), EngineError> {
         let ahead = self.ahead()?;
         ahead.written.clear();
+        ahead.open = None;
         let begun = std::mem::take(&mut ahead.begun);
         let device = &mut **self.device.get_mut().unwrap_or_else(PoisonError::into_inner);
         begun.into_iter().try_for_each(|(number, _)| device.kept(number).map(|_| ()))?;

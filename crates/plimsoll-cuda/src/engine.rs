@@ -53,6 +53,8 @@ pub(crate) struct Memory {
 /// A program of a plan, bound to its places.
 pub(crate) struct BoundProgram {
     nodes: Vec<BoundNode>,
+    /// The number of nodes before the first that changes what outlives a run; all of them where runs are never begun in parts.
+    own: usize,
     /// The number of its runs.
     pub(crate) runs: u64,
     recording: Recording,
@@ -64,8 +66,21 @@ enum Recording {
     OneByOne,
     /// They will be: the first run loads the kernels.
     AfterTheFirst,
-    /// They are, under this number.
-    Recorded(usize),
+    /// They are, each part under its number: a part without one has no launches, or the device has no room for it.
+    Recorded([Option<usize>; 2]),
+}
+
+/// A part of a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// The nodes that change nothing but values of their run.
+    First,
+    /// The nodes behind them.
+    Second,
+}
+
+impl Part {
+    const ALL: [Part; 2] = [Part::First, Part::Second];
 }
 
 /// The schedule of measurements of a recorded program: the first runs, and one in every n later ones, are launched one
@@ -79,20 +94,34 @@ impl BoundProgram {
         self.runs < first || self.runs.is_multiple_of(every)
     }
 
-    /// Returns the recording that the next run replays; none if its launches are issued one by one.
-    fn replayed(&self) -> Option<usize> {
+    /// Returns the recordings that the next run replays; none if its launches are issued one by one.
+    fn replayed(&self) -> Option<[Option<usize>; 2]> {
         match self.recording {
-            Recording::Recorded(number) if !self.is_measured() => Some(number),
+            Recording::Recorded(numbers) if !self.is_measured() => Some(numbers),
             _ => None,
         }
     }
 
-    /// Begins a run without marks, and without waiting for it.
-    pub(crate) fn begin(&self, device: &mut dyn Device, is_poisoned: bool) -> Result<(), DeviceError> {
-        if let Some(recording) = self.replayed() {
-            return device.replay(recording);
+    /// The nodes of a part.
+    fn nodes(&self, part: Part) -> &[BoundNode] {
+        let (first, second) = self.nodes.split_at(self.own.min(self.nodes.len()));
+        match part {
+            Part::First => first,
+            Part::Second => second,
         }
-        self.nodes.iter().try_for_each(|node| node.launch(device, is_poisoned))
+    }
+
+    /// Begins a part of a run without marks, and without waiting for it.
+    pub(crate) fn begin(
+        &self,
+        device: &mut dyn Device,
+        part: Part,
+        is_poisoned: bool,
+    ) -> Result<(), DeviceError> {
+        match self.replayed().and_then(|numbers| numbers[part as usize]) {
+            Some(number) => device.replay(number),
+            None => self.nodes(part).iter().try_for_each(|node| node.launch(device, is_poisoned)),
+        }
     }
 
     /// The end of the highest place that is given to any of its nodes.
@@ -115,14 +144,34 @@ impl BoundProgram {
         Ok(())
     }
 
-    /// The same as one list.
-    fn tasks(&self, is_poisoned: bool) -> Vec<RecordedTask<'_>> {
+    /// The work of a part as one list.
+    fn tasks(&self, part: Part, is_poisoned: bool) -> Vec<RecordedTask<'_>> {
         let of_node = |node| {
             let BoundNode { launches, dead, .. }: &BoundNode = node;
             let dead = dead.iter().filter(move |_| is_poisoned).cloned();
             launches.iter().map(RecordedTask::Launch).chain(dead.map(RecordedTask::Poison))
         };
-        self.nodes.iter().flat_map(of_node).collect()
+        self.nodes(part).iter().flat_map(of_node).collect()
+    }
+
+    /// Records the parts on a device. Returns the recording, and the bytes of the device that it takes.
+    fn record(&self, device: &mut dyn Device, is_poisoned: bool) -> Result<(Recording, usize), DeviceError> {
+        let (mut numbers, mut bytes) = ([None; 2], 0);
+        for part in Part::ALL {
+            let tasks = self.tasks(part, is_poisoned);
+            if tasks.is_empty() {
+                continue;
+            }
+            if let Some(Recorded { number, taken }) = device.record(&tasks)? {
+                numbers[part as usize] = Some(number);
+                bytes += taken;
+            }
+        }
+        let recording = match numbers {
+            [None, None] => Recording::OneByOne,
+            _ => Recording::Recorded(numbers),
+        };
+        Ok((recording, bytes))
     }
 }
 
@@ -174,11 +223,17 @@ impl CudaEngine {
         let bound = plan.ids().map(|id| {
             let nodes = bind(&plan, id, architecture, base)?;
             let launches = nodes.iter().map(|node| node.launches.len()).sum();
+            // Runs begin in parts only where inputs are copied ahead.
+            let changes = |node: &BoundNode| {
+                node.launches.iter().flat_map(Launch::writes).any(|place| place.start < persistent)
+            };
+            let own = if ahead > 0 { nodes.iter().position(changes) } else { None };
+            let own = own.unwrap_or(nodes.len());
             let recording = match is_worth_recording(launches, plan.schedule(id).predicted_seconds) {
                 true => Recording::AfterTheFirst,
                 false => Recording::OneByOne,
             };
-            Ok(BoundProgram { nodes, runs: 0, recording })
+            Ok(BoundProgram { nodes, own, runs: 0, recording })
         });
         let programs = bound.collect::<Result<Vec<_>, EngineError>>()?;
         let timings = Timings::new(&plan);
@@ -313,9 +368,9 @@ impl Engine for CudaEngine {
         let bound = self.programs.get(program.index()).ok_or_else(|| EngineError::missing("the program"))?;
         let device = &mut **self.device.get_mut().unwrap_or_else(PoisonError::into_inner);
         match bound.replayed() {
-            Some(recording) => {
+            Some(_) => {
                 device.mark(0)?;
-                device.replay(recording)?;
+                Part::ALL.into_iter().try_for_each(|part| bound.begin(device, part, self.poison))?;
                 device.mark(1)?;
                 // A launch that has failed says so here.
                 device.since_last(1)?;
@@ -330,13 +385,9 @@ impl Engine for CudaEngine {
         let bound = &mut self.programs[program.index()];
         let device = &mut **self.device.get_mut().unwrap_or_else(PoisonError::into_inner);
         if let Recording::AfterTheFirst = bound.recording {
-            bound.recording = match device.record(&bound.tasks(self.poison))? {
-                Some(Recorded { number, taken }) => {
-                    self.taken += Bytes::from_len(taken);
-                    Recording::Recorded(number)
-                }
-                None => Recording::OneByOne,
-            };
+            let (recording, taken) = bound.record(device, self.poison)?;
+            self.taken += Bytes::from_len(taken);
+            bound.recording = recording;
         }
         Ok(())
     }

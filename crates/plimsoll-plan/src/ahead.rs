@@ -11,7 +11,8 @@ use crate::{EngineError, HostSlice, ProgramId};
 /// Inputs begin at multiples of this, as tensors of an arena do on every device.
 const ALIGNMENT: usize = 256;
 
-/// Runs of programs that the caller does not wait for. At most two are under way at a time, and they run in their order.
+/// Runs of programs that the caller does not wait for. At most two are under way at a time, and they run in their order. A run has two parts: all that changes nothing but
+/// values of its own, and the rest from the first launch on that changes what outlives it. The second part may depend on results of the run before.
 pub trait RunsAhead {
     /// Copies values of an input for the next run of a program, while earlier runs may still compute.
     ///
@@ -24,20 +25,26 @@ pub trait RunsAhead {
         values: HostSlice<'_>,
     ) -> Result<(), EngineError>;
 
-    /// Begins to run a program with the inputs that were written ahead. At its end the f32 tensors `results` are copied, to be read by
+    /// Begins to run a program with the inputs that were written ahead: its first part.
+    ///
+    /// # Errors
+    /// Returns an error if another run has begun whose second part has not, or the device fails.
+    fn begin(&mut self, program: ProgramId) -> Result<(), EngineError>;
+
+    /// Begins the second part of the run that has begun. At its end the f32 tensors `results` are copied, to be read by
     /// [`finish`](RunsAhead::finish).
     ///
     /// # Errors
-    /// Returns an error if two runs are under way, the results are too many, or the device fails.
-    fn begin(&mut self, program: ProgramId, results: &[TensorId]) -> Result<(), EngineError>;
+    /// Returns an error if none has begun, two whole runs are under way, the results are too many, or the device fails.
+    fn commit(&mut self, results: &[TensorId]) -> Result<(), EngineError>;
 
-    /// Waits for the end of the first of the runs that are under way, and reads its results one behind the other.
+    /// Waits for the end of the first of the whole runs that are under way, and reads its results one behind the other.
     ///
     /// # Errors
     /// Returns an error if none is under way, there are other numbers of results, or a kernel of the run has failed.
     fn finish(&mut self, results: &mut [f32]) -> Result<(), EngineError>;
 
-    /// Ends all runs that are under way and drops their results, and what was written ahead.
+    /// Ends all runs that are under way and drops their results, and what was written ahead. A run of which only the first part has begun has changed nothing.
     ///
     /// # Errors
     /// Returns an error if a kernel of them has failed.

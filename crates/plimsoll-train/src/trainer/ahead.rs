@@ -1,7 +1,8 @@
 //! Steps on a device that copies the next batch while it computes.
 //!
-//! A batch is copied as soon as it is ready, if the device still computes the step before. The next step begins without waiting for the last one if
-//! nothing that it needs can follow from that: the factor of the loss does, and so does the end of a run whose first bad step stops it.
+//! A batch is copied as soon as it is ready, if the device still computes the step before. The gradients of the next step begin without waiting for the last one if
+//! nothing that they need can follow from that, as the factor of the loss does. The update of the next step begins at once too, unless the last one can still
+//! end or change the run: then it is committed when the numbers of the last one have been read, and a bad step leaves the parameters from before it.
 //! Numbers are then read a step later. Results have the same bits either way.
 
 use std::collections::VecDeque;
@@ -37,6 +38,8 @@ struct AheadStep {
     step: u64,
     variant: usize,
     cases: Vec<usize>,
+    /// `true` if its update has begun as well.
+    is_committed: bool,
 }
 
 /// The only micro-batch of a step.
@@ -57,7 +60,7 @@ impl AheadSteps {
 
     /// Returns `true` if the state on the device is the one behind the last finished step. Else no further step begins before it is.
     pub(super) fn settles(&mut self) -> bool {
-        self.is_held = !self.begun.is_empty();
+        self.is_held = self.begun.iter().any(|step| step.is_committed);
         !self.is_held
     }
 }
@@ -78,9 +81,13 @@ impl Run<'_> {
             }
             self.begin_copied()?;
         }
+        self.commit_begun()?;
         self.copy_next(step + 1)?;
-        if self.ahead.copied.is_some() && self.may_outpace(step) {
+        if self.ahead.copied.is_some() && self.may_begin_behind(step) {
             self.begin_copied()?;
+            if self.cannot_end() {
+                self.commit_begun()?;
+            }
         }
         self.ahead.is_held = false;
         Ok((self.finish_first(sums)?, waited))
@@ -94,17 +101,20 @@ impl Run<'_> {
         self.engine.runs_ahead().map_or(Ok(()), RunsAhead::abandon)
     }
 
-    /// Returns `true` if the step behind this one may begin before this one has ended. No result of this one must be able to change its
-    /// inputs or to end the run, and nothing else is done between them.
-    fn may_outpace(&self, step: u64) -> bool {
-        let (config, progress) = (self.config(), &self.progress);
-        let cannot_end = match config.bad_numbers {
+    /// Returns `true` if the gradients of the step behind this one may be computed before this one has ended: none of its results is among their inputs, and
+    /// nothing else is done between them.
+    fn may_begin_behind(&self, step: u64) -> bool {
+        let ends_epoch = (step + 1).is_multiple_of(self.config().iterations_per_epoch);
+        !ends_epoch && !self.scales_loss() && !self.ahead.is_held
+    }
+
+    /// Returns `true` if no bad number of a step can end the run.
+    fn cannot_end(&self) -> bool {
+        match self.config().bad_numbers {
             BadNumbers::Stop => false,
-            BadNumbers::Skip { limit } => progress.skipped.1 < limit,
-            BadNumbers::Rollback { limit } => progress.rollbacks < limit,
-        };
-        let ends_epoch = (step + 1).is_multiple_of(config.iterations_per_epoch);
-        cannot_end && !ends_epoch && !self.scales_loss() && !self.ahead.is_held
+            BadNumbers::Skip { limit } => self.progress.skipped.1 < limit,
+            BadNumbers::Rollback { limit } => self.progress.rollbacks < limit,
+        }
     }
 
     /// Copies the batch of the next step, if there is one and its batch is ready.
@@ -136,22 +146,31 @@ impl Run<'_> {
         let mut cases = self.ahead.spare.pop().unwrap_or_default();
         cases.clear();
         cases.extend_from_slice(batch.cases());
-        self.ahead.copied = Some(AheadStep { step, variant, cases });
+        self.ahead.copied = Some(AheadStep { step, variant, cases, is_committed: false });
         Ok(())
     }
 
-    /// Begins the step whose batch was copied.
+    /// Begins the gradients of the step whose batch was copied.
     fn begin_copied(&mut self) -> Result<(), EngineError> {
         let next = self.ahead.copied.take().ok_or_else(|| internal("no batch was copied"))?;
         let (rates, scale) = (self.rates(next.step), self.loss_factor());
         let tensors = &self.tensors.gradients[next.variant];
         let program = tensors.pass.program;
-        let (_, norm) = tensors.update.ok_or_else(|| internal("a step does not update"))?;
         let engine = self.engine.runs_ahead().ok_or_else(|| internal("no device copies ahead"))?;
         put_rates(tensors, scale, &rates, &mut |tensor, values| engine.write_ahead(program, tensor, values))?;
-        engine.begin(program, &[tensors.loss, norm, tensors.parts.0])?;
+        engine.begin(program)?;
         self.ahead.begun.push_back(next);
         Ok(())
+    }
+
+    /// Begins the update of the last step that has begun, if it has not.
+    fn commit_begun(&mut self) -> Result<(), EngineError> {
+        let Some(last) = self.ahead.begun.back_mut().filter(|step| !step.is_committed) else { return Ok(()) };
+        last.is_committed = true;
+        let tensors = &self.tensors.gradients[last.variant];
+        let (_, norm) = tensors.update.ok_or_else(|| internal("a step does not update"))?;
+        let engine = self.engine.runs_ahead().ok_or_else(|| internal("no device copies ahead"))?;
+        engine.commit(&[tensors.loss, norm, tensors.parts.0])
     }
 
     /// Waits for the first step that has begun, and adds the parts of its loss.
