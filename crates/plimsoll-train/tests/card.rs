@@ -3,6 +3,8 @@
 
 #[path = "card/ahead.rs"]
 mod ahead;
+#[path = "card/shards.rs"]
+mod shards;
 #[path = "card/site.rs"]
 mod site;
 
