@@ -57,6 +57,7 @@ mod tests {
         assert_eq!(&found[..3], b"end");
         let path = file.path().to_path_buf();
         drop((one, other, file));
-        assert!(File::open(path).is_err());
+        // Since then another thread may have opened a file by the same number.
+        assert_ne!(std::fs::read(path).unwrap_or_default(), b"begin end");
     }
 }
