@@ -188,7 +188,7 @@ fn sums_over_many_tiles_in_parts_are_right() {
     check(&layer(Window::point(), 2, [8, 16, 16], &[16], 16), &[Direction::Weights], Results::Alike);
 }
 
-/// Of deep layers, whose places are few and whose channels many.
+/// Checks deep layers, which have few places and many channels.
 #[test]
 fn sums_over_channels_that_are_divided_among_blocks_are_right() {
     let same = Window::same([3; 3], [1; 3]);

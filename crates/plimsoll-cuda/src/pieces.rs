@@ -124,7 +124,7 @@ mod tests {
         }
     }
 
-    /// Without machine code there is nothing to compare, as in most builds; `.ci/gpu` builds with it.
+    /// Without machine code there is nothing to compare, as in most builds: `PLIMSOLL_CUBINS` names a folder with it.
     #[test]
     fn machine_code_has_as_many_pieces_as_the_ptx_and_is_of_the_card() {
         for name in ["sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90"] {

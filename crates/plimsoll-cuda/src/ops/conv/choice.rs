@@ -140,7 +140,7 @@ const PASSES_OF_VOXEL: f64 = 0.6;
 /// Bytes that are written and read for a number of a part.
 const BYTES_OF_PART: usize = 8;
 
-/// What there is to compute, and how fast the card is.
+/// The work of a launch, and the rates of the card.
 struct Problem<'a> {
     part: &'a Part,
     batch: usize,

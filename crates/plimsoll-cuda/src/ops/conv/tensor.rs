@@ -90,7 +90,7 @@ pub(super) fn effort(choice: &Choice, blocks: usize, chunks: Chunks) -> Effort {
     }
 }
 
-/// What all launches of a convolution have in common.
+/// The parts that all launches of a convolution share.
 struct Shared<'a> {
     of: &'a Operands<'a>,
     sources: SourceParameters,
