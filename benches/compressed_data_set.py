@@ -95,7 +95,7 @@ def train(asked, name, number, group):
         list(map(str, command)), env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, preexec_fn=group.enter
     )
     if done.returncode != 0:
-        sys.exit(done.stdout)
+        sys.exit(f"{done.stdout}The command ended with {done.returncode}")
     run = json.loads((out / "fold_0" / "run.json").read_text())
     return {
         "seconds_per_step": run["seconds_per_step"],

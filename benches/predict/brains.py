@@ -125,7 +125,7 @@ def compare(head, binary, model, work):
         words = [sys.executable, __file__, args.package, head, "--peer", expected, "--threads", args.threads, "--mode", args.mode]
         output, errors, status, _, memory = measured(words + (["--no-mirror"] if args.no_mirror else []))
         if status:
-            sys.exit("\n".join(errors))
+            sys.exit("\n".join([*errors, f"{NAME} ended with {status}"]))
         print(f"  {NAME + ' f32':28} {float(output):7.1f} s  {memory / 2**20:7.0f} MiB", flush=True)
     authors = voxels(expected)
     brain = voxels(args.brain) if args.brain and head == args.heads[-1] else None

@@ -46,5 +46,5 @@ def measured(command, environment):
         time.sleep(max(0.2, 9 * (time.perf_counter() - asked)))
     reader.join()
     if process.returncode:
-        sys.exit(f"{command[0]} failed: {b''.join(said).decode()[-2000:]}")
+        sys.exit(f"{command[0]} ended with {process.returncode}: {b''.join(said).decode()[-2000:]}")
     return said[0].decode(), time.perf_counter() - start, most

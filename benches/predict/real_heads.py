@@ -150,7 +150,7 @@ def main():
             if not expected.exists():
                 output, errors, status, _, memory = run(again)
                 if status:
-                    sys.exit(errors)
+                    sys.exit(f"{errors}PyTorch ended with {status}")
                 print(f"  PyTorch f32                {float(output):7.1f} s  {memory / 2**20:7.0f} MiB{of_brain(expected)}")
             model = Path(temporary) / name
             subprocess.run([binary, "models", "import", folder, "-o", model], check=True, stdout=subprocess.DEVNULL)

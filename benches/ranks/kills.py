@@ -98,7 +98,7 @@ def main():
         undisturbed = job.start(whole, 1)
         text, _ = undisturbed.communicate()
         if undisturbed.returncode != 0:
-            sys.exit(text)
+            sys.exit(f"{text}The run ended with {undisturbed.returncode}")
         length, expected = time.monotonic() - start, digest(whole)
         kills, runs, longest = 0, 0, 0.0
         while kills < arguments.kills:

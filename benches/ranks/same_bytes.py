@@ -107,7 +107,7 @@ class Job:
         process = self.start(run, ranks, more)
         text, _ = process.communicate()
         if process.returncode != 0:
-            sys.exit(text)
+            sys.exit(f"{text}The run ended with {process.returncode}")
         return digest(self.folder / run)
 
     def killed(self, run):

@@ -141,7 +141,7 @@ def trained_apart(arguments, folder, data):
     for process in [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for command in commands]:
         output, _ = process.communicate()
         if process.returncode != 0:
-            sys.exit(output)
+            sys.exit(f"{output}The run ended with {process.returncode}")
     return max(statistics.median(step["seconds"] for step in later_steps(run)) for run in runs)
 
 
@@ -168,7 +168,7 @@ def trained(arguments, folder, data, ranks):
         looker.terminate()
         looker.wait()
     if done.returncode != 0:
-        sys.exit(done.stdout + done.stderr)
+        sys.exit(f"{done.stdout}{done.stderr}The command ended with {done.returncode}")
     checkpoint = next(run.rglob("checkpoint_final*"), None) or next(run.rglob("*.safetensors"))
     digest = subprocess.run(["sha256sum", str(checkpoint)], capture_output=True, text=True, check=True).stdout.split()[0]
     return later_steps(run), digest, [json.loads(line) for line in looks.read_text().splitlines()]
@@ -180,7 +180,7 @@ def planned(arguments, folder, data):
     command += ["--ranks", "2", "--network", network(arguments.rate, arguments.delay), "--json"]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
-        sys.exit(done.stdout + done.stderr)
+        sys.exit(f"{done.stdout}{done.stderr}The command ended with {done.returncode}")
     return json.loads(done.stdout)["scaling"]["costs"]
 
 

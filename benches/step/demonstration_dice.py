@@ -232,7 +232,7 @@ def ours(precision, seed):
         for command in [train, predict]:
             done = subprocess.run(command, capture_output=True, text=True)
             if done.returncode != 0:
-                sys.exit(done.stderr)
+                sys.exit(f"{done.stderr}{command[1]} ended with {done.returncode}")
         scores = {}
         for part, names in HELD_OUT.items():
             predictions = {"test": folder / "predictions", "validation": folder / "run/fold_0/validation"}[part]
