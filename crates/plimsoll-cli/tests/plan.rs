@@ -152,7 +152,9 @@ fn an_arena_is_drawn_and_values_are_explained() {
         let explained = run_json(&[&start[..], &NET, &["--explain", name]].concat());
         explained[0]["fate"].as_str().unwrap().to_string()
     };
-    assert_eq!(fate("input_block.conv1.conv raw"), "kept");
+    // The first convolution has one channel. Where a busy machine was measured as slow, recomputing it is within the half percent that a
+    // smaller arena may cost.
+    assert_eq!(fate("input_block.conv2.conv raw"), "kept");
     assert_eq!(fate("input_block.norm1"), "fused");
     assert_eq!(fate("input_block.conv1.conv.weight"), "persistent");
     let error = run_error(&[&start[..], &NET, &["--explain", "conv9"]].concat());
