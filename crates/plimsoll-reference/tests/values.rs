@@ -1,4 +1,4 @@
-//! What the reference backend computes over an arena is what the definitions say, to the bit, whatever the plan recomputes.
+//! The reference backend computes the values of the definitions over an arena, to the bit, whatever the plan recomputes.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::HashMap;

@@ -345,7 +345,7 @@ impl RunError {
         RunError::Io { path: path.into(), source }
     }
 
-    /// What to do about it.
+    /// Returns the remedy, if there is one.
     pub fn remedy(&self) -> Option<String> {
         match self {
             RunError::Config(error) => error.remedy(),

@@ -75,7 +75,7 @@ pub enum TrainError {
 }
 
 impl TrainError {
-    /// What to do about it.
+    /// Returns the remedy, if there is one.
     pub fn remedy(&self) -> Option<String> {
         match self {
             TrainError::Run(error) => error.remedy(),

@@ -61,7 +61,7 @@ impl MonaiError {
         MonaiError::Syntax { path: path.into(), why: shown(&why.into()) }
     }
 
-    /// What to do about it.
+    /// Returns the remedy.
     pub fn remedy(&self) -> String {
         match self {
             MonaiError::Syntax { .. } => "correct the file; docs/models.md has an example of each".into(),

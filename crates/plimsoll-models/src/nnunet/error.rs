@@ -127,7 +127,7 @@ fn first_found(found: &[PathBuf]) -> String {
 }
 
 impl NnUnetError {
-    /// What to do about it.
+    /// Returns the remedy.
     pub fn remedy(&self) -> String {
         match self {
             NnUnetError::Value { .. } | NnUnetError::Missing { .. } | NnUnetError::Network { .. } => {
