@@ -24,7 +24,7 @@ pub use networks::networks;
 pub use pooling::{gates, max_pools, running, zero_classes};
 pub use resample::resampled;
 pub use tokens::tokens;
-pub use transformers::rotary_attention;
+pub use transformers::{rotary_attention, rotary_attention_alone};
 
 use plimsoll_graph::ops::{
     Accumulate, AdamW, Add, ChannelSum, CompositeLoss, CompositeLossGrad, Conv, ConvTranspose,

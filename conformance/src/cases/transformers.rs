@@ -1,10 +1,10 @@
 //! Parts of transformers.
 
-use plimsoll_graph::DType;
 use plimsoll_graph::ops::{
     ChannelScale, ChannelScaleGrad, ChannelSum, DepthToSpace, DepthToSpaceGrad, GradNorm, RotaryAttention,
     RotaryAttentionGrad, SwiGlu, SwiGluGrad,
 };
+use plimsoll_graph::{DType, TensorId};
 
 use super::{EXTENTS, Writer};
 use crate::Case;
@@ -34,22 +34,47 @@ fn attention(precision: DType) -> Vec<Case> {
 
 /// Attention with rotary positions by some heads, and its gradient.
 pub fn rotary_attention(heads: usize, head_channels: usize, extent: [usize; 3], precision: DType) -> Case {
+    let (mut w, maps) = rotary_maps(heads, head_channels, extent, precision);
+    // The sums see what fills up blocks, too.
+    let sums = maps.map(|map| w.push(ChannelSum, &[map])[0]);
+    w.result(GradNorm { loss: false }, &sums);
+    rotary_case(w, heads, head_channels, extent, precision)
+}
+
+/// The same without sums of the results, so that no other kernels are needed.
+pub fn rotary_attention_alone(
+    heads: usize,
+    head_channels: usize,
+    extent: [usize; 3],
+    precision: DType,
+) -> Case {
+    let (w, _) = rotary_maps(heads, head_channels, extent, precision);
+    rotary_case(w, heads, head_channels, extent, precision)
+}
+
+/// The result and the gradients.
+fn rotary_maps(
+    heads: usize,
+    head_channels: usize,
+    extent: [usize; 3],
+    precision: DType,
+) -> (Writer, [TensorId; 4]) {
     let (op, channels) = (RotaryAttention { heads }, heads * head_channels);
     let mut w = Writer::new(precision);
     let operands = ["q", "k", "v"].map(|name| w.features(name, 2, channels, extent));
     let upstream = w.features("do", 2, channels, extent);
     let results = w.push(op, &operands);
-    w.program.mark_output(results[0], "o");
     // The gradient reads the logarithms.
     let [q, k, v] = operands;
     let gradients = w.push(RotaryAttentionGrad { of: op }, &[upstream, results[1], q, k, v]);
-    // The sums see what fills up blocks, too.
     let maps = [results[0], gradients[0], gradients[1], gradients[2]];
-    let sums = maps.map(|map| w.push(ChannelSum, &[map])[0]);
-    w.result(GradNorm { loss: false }, &sums);
-    for (id, name) in gradients.into_iter().zip(["dq", "dk", "dv"]) {
+    for (id, name) in maps.into_iter().zip(["o", "dq", "dk", "dv"]) {
         w.program.mark_output(id, name);
     }
+    (w, maps)
+}
+
+fn rotary_case(w: Writer, heads: usize, head_channels: usize, extent: [usize; 3], precision: DType) -> Case {
     let case =
         w.maps(format!("rotary attention of {heads} heads of {head_channels}×{extent:?}, {precision:?}"));
     // Large logits leave one key, or two of which rounding chooses.

@@ -86,6 +86,12 @@ fn steps(stored: DType) -> Vec<Case> {
     ]
 }
 
+/// Attention of several tiles of keys, which cases of few operations do not have.
+fn attention(stored: DType) -> Vec<Case> {
+    let all = [(66, [4, 4, 6]), (24, [4, 4, 8]), (96, [2, 4, 8]), (66, [4, 8, 8]), (18, [6, 6, 7])];
+    all.map(|(head_channels, extent)| cases::rotary_attention(1, head_channels, extent, stored)).into()
+}
+
 /// The launches of cases on a backend.
 fn sampled(
     cases: &[Case],
@@ -164,11 +170,13 @@ fn all_samples() -> BTreeMap<(String, String), Vec<Sample>> {
         others.extend(cases::networks(stored));
         others.retain(|case| case.program.flops() <= FEW_FLOPS);
         others.extend(steps(stored));
-        // Several tiles of keys, which cases of few operations do not have.
-        for (head_channels, extent) in [(66, [4, 4, 6]), (24, [4, 4, 8]), (96, [2, 4, 8])] {
-            others.push(cases::rotary_attention(1, head_channels, extent, stored));
-        }
+        others.extend(attention(stored));
         add((8, 0), sampled(&others, emulator(), plain));
+        // Attention has kernels without tensor cores for Volta, and with them for Turing.
+        for capability in [(7, 0), (7, 5)] {
+            let emulator = Emulator::new(architecture(capability), Blocks::Ascending);
+            add(capability, sampled(&attention(stored), emulator, plain));
+        }
     }
     share_loops(&mut all);
     all

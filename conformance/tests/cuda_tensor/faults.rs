@@ -9,7 +9,7 @@ use crate::{AMPERE, AMPERE_TF32, Cores, HOPPER, TURING, VOLTA};
 use conformance::emulator::Blocks;
 
 /// Runs a case that is broken somewhere: how far the worst result is off, relative to the largest; or why it did not run to its end.
-fn broken(case: &Case, backend: &dyn Backend) -> Result<f64, String> {
+pub(crate) fn broken(case: &Case, backend: &dyn Backend) -> Result<f64, String> {
     let program = &case.program;
     let mut engine = engine_for(backend, std::slice::from_ref(program), Options::default()).unwrap();
     let id = ProgramId::new(0);
@@ -55,10 +55,13 @@ fn edited(cores: Cores, kernels: &str, edit: impl Fn(&str) -> String) -> String 
         text += &part;
     }
     assert!(changed, "nothing of {kernels} was edited");
-    // The kernels that add parts up are needed, too.
-    let plain = pieces[0].find(".visible .entry sum_few_parts(").unwrap();
-    let end = plain + pieces[0][plain..].find("\n}").unwrap() + 3;
-    text + &pieces[0][plain..end]
+    // Those that add parts up and that make tables of angles are needed, too.
+    for plain in ["sum_few_parts", "rotary_angles"] {
+        let start = pieces[0].find(&format!(".visible .entry {plain}(")).unwrap();
+        let end = start + pieces[0][start..].find("\n}").unwrap() + 3;
+        text += &pieces[0][start..end];
+    }
+    text
 }
 
 /// The cases that broken kernels are tried on: several chunks and tiles.
@@ -84,7 +87,12 @@ fn is_victim(kernel: &str) -> bool {
     ["tensor_conv_", "tensor_weight_grad", "warpgroup_conv_"].iter().any(|start| kernel.starts_with(start))
 }
 
-fn try_edit(cores: Cores, kernels: &str, case: &Case, edit: impl Fn(&str) -> String) -> Result<f64, String> {
+pub(crate) fn try_edit(
+    cores: Cores,
+    kernels: &str,
+    case: &Case,
+    edit: impl Fn(&str) -> String,
+) -> Result<f64, String> {
     let text = edited(cores, kernels, edit);
     broken(case, &*cores.backend(cores.emulator(Blocks::Shuffled(3)).with_ptx(&text)))
 }

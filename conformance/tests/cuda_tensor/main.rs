@@ -1,4 +1,4 @@
-//! Convolutions on tensor cores, on an emulator of PTX: their numbers at the edges of tiles, that a broken kernel is found out, and
+//! Convolutions and attention on tensor cores, on an emulator of PTX: their numbers at the edges of tiles, that a broken kernel is found out, and
 //! what they do to memory.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -6,6 +6,7 @@ mod counts;
 mod faults;
 mod layers;
 mod plain;
+mod rotary;
 mod staged;
 mod warp_groups;
 

@@ -3,12 +3,11 @@
 // The matrix of probabilities is never stored (Dao et al. 2022, arXiv:2205.14135): a block has TOKENS queries, or keys, of a head, and
 // goes through the others in tiles. Tiles lie in shared memory with the tokens of a channel side by side, so that all products read four tokens at
 // once.
-#include "common.cuh"
+#include "rotary.cuh"
 
 // Tokens of a tile, and from one channel of it to the next: a multiple of four whose rows begin in other banks.
 #define TOKENS 32u
 #define PITCH 36u
-#define MOST_HEAD_CHANNELS 96u
 #define MOST_BANDS 16u
 // Threads that share a token's channels of a sum, tokens that each has, and channels of each.
 #define LANES 16u
@@ -35,42 +34,9 @@ KERNEL(rotary_angles, RotaryAngles) {
     sincospif((float)half_turns, &p.angles[2 * i + 1], &p.angles[2 * i]);
 }
 
-struct Rotary {
-    const void* queries;    // [sample][voxel][head][channel], as all volumes here
-    const void* keys;
-    const void* values;
-    const void* upstream;   // of the gradient: that of the result
-    const float* angles;
-    float* logs;            // [sample][head][voxel]: logarithms of the sums of exponentials
-    float* deltas;          // of the gradient, like them: sums of probabilities times their gradients
-    void* result;           // the result, or the gradient of queries or of keys
-    void* of_values;        // the gradient of values
-    u32 heads;
-    u32 head_channels;
-    u32 voxels;             // of a sample
-    u32 bands;
-    u32 extent[3];
-    float scale;
-};
-
 // Channels of TOKENS tokens.
 typedef float Tile[MOST_HEAD_CHANNELS][PITCH];
 typedef float Weights[TOKENS][PITCH];
-
-// The place of a token in the tables of angles, along an axis.
-struct Turns {
-    u32 place[3];
-    __device__ Turns(const Rotary& p, u32 token) {
-        place[0] = token / (p.extent[1] * p.extent[2]);
-        place[1] = p.extent[0] + token / p.extent[2] % p.extent[1];
-        place[2] = p.extent[0] + p.extent[1] + token % p.extent[2];
-    }
-    // The cosine and the sine of a pair of channels.
-    __device__ inline const float* of(const Rotary& p, u32 pair) const {
-        const u32 axis = pair / p.bands, row = axis == 0 ? place[0] : axis == 1 ? place[1] : place[2];
-        return p.angles + 2 * (row * p.bands + pair - axis * p.bands);
-    }
-};
 
 // What a block is about.
 struct Part {
