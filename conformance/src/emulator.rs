@@ -163,7 +163,7 @@ pub struct Emulator {
     altered: fn(&mut Altered),
     tally: Tally,
     samples: Option<Samples>,
-    has_watchdog: bool,
+    watchdog: Option<f64>,
     held: Held,
 }
 
@@ -185,7 +185,7 @@ impl Emulator {
             altered: |_| (),
             tally: Tally::default(),
             samples: None,
-            has_watchdog: false,
+            watchdog: None,
             held: Held::new(RecordingRoom::ALL),
         }
     }
@@ -195,9 +195,9 @@ impl Emulator {
         Emulator { held: Held::new(room), ..self }
     }
 
-    /// With a display, whose watchdog ends kernels that take long.
-    pub fn with_watchdog(self) -> Emulator {
-        Emulator { has_watchdog: true, ..self }
+    /// With a display, whose watchdog lets launches be that are predicted to take this number of seconds.
+    pub fn with_watchdog(self, seconds: f64) -> Emulator {
+        Emulator { watchdog: Some(seconds), ..self }
     }
 
     /// Returns a handle to the work that the card will have done.
@@ -292,8 +292,8 @@ impl DeviceSource for Emulator {
         self.architecture
     }
 
-    fn has_watchdog(&self) -> bool {
-        self.has_watchdog
+    fn watchdog(&self) -> Option<f64> {
+        self.watchdog
     }
 
     fn memory(&self) -> Result<CardMemory, DeviceError> {

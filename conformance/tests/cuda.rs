@@ -8,12 +8,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use conformance::emulator::{Blocks, Emulator, KERNELS, LOCAL, backend};
+use conformance::emulator::{Blocks, Emulator, KERNELS, LOCAL, Samples, backend};
 use conformance::random::{self, Random, changed, options, valid};
 use conformance::{Case, cases, check_stretches, engine_for, expected, read, run, write};
 use plimsoll_cpu::{CpuBackend, CpuOptions};
 use plimsoll_cuda::{Architecture, CudaBackend, DeviceSource, RecordingRoom};
-use plimsoll_graph::ops::{Add, Conv, ConvWeightGrad, Join, PredictedDistance, RegionCounts, Regions};
+use plimsoll_graph::ops::{
+    Add, Conv, ConvTranspose, ConvWeightGrad, Join, PredictedDistance, RegionCounts, Regions,
+};
 use plimsoll_graph::{DType, Kind, Op, Program, Shape, Window};
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_plan::{
@@ -464,26 +466,104 @@ fn a_node_beyond_the_limits_of_its_kernels_is_refused_by_name() {
     assert_eq!((unsupported.op, &unsupported.why[..]), ("join", "33 tables, of at most 32"));
 }
 
-#[test]
-fn launches_that_a_displays_watchdog_might_end_are_refused_before_a_run_with_a_way_out() {
-    // Multiply-adds at a peak of 8.1 TFLOP/s (a T4) for 4 s in 5³ taps of 32 channels; a hundredth of it in one tap.
-    let plan_of = |taps: usize, has_watchdog: bool| {
-        let mut program = Program::new("long");
-        let x = program.input("x", Shape::volume(1, 32, [400; 3]), Kind::Volume);
-        let weights = program.input("w", Shape(vec![32, 32, taps, taps, taps]), Kind::Weights);
-        let conv = Conv::new(Window::same([taps; 3], [1; 3]), false, DType::F32);
-        let y = program.push_one(conv, &[x, weights]).unwrap();
-        program.mark_output(y, "y");
-        let card = Emulator::new(Architecture::new(7, 5).unwrap(), Blocks::Ascending);
-        let card = if has_watchdog { card.with_watchdog() } else { card };
-        plan(&[program], &card.backend(), Options::default())
+/// A convolution of some taps and 32 channels; of 5³ taps it has 16 TFLOP, which a T4 multiplies and adds for 4 s in f32.
+fn long_convolution(taps: usize, stored: DType) -> Program {
+    let mut program = Program::new("long");
+    let x = program.input("x", Shape::volume(1, 32, [400; 3]), Kind::Volume);
+    let weights = program.input("w", Shape(vec![32, 32, taps, taps, taps]), Kind::Weights);
+    let conv = Conv::new(Window::same([taps; 3], [1; 3]), false, stored);
+    let y = program.push_one(conv, &[x, weights]).unwrap();
+    program.mark_output(y, "y");
+    program
+}
+
+/// The predicted seconds of its plan on a T4 whose watchdog lets launches of this length be.
+fn planned_seconds(program: Program, watchdog: Option<f64>) -> Result<f64, PlanError> {
+    let card = Emulator::new(Architecture::new(7, 5).unwrap(), Blocks::Ascending);
+    let card = match watchdog {
+        Some(seconds) => card.with_watchdog(seconds),
+        None => card,
     };
-    assert!(plan_of(5, false).is_ok() && plan_of(1, true).is_ok());
-    let error = plan_of(5, true).unwrap_err();
+    let plan = plan(&[program], &card.backend(), Options::default())?;
+    Ok(plan.ids().map(|id| plan.schedule(id).predicted_seconds).sum())
+}
+
+#[test]
+fn a_plan_whose_launches_a_displays_watchdog_might_end_counts_their_parts() {
+    let whole = planned_seconds(long_convolution(5, DType::F32), None).unwrap();
+    let divided = planned_seconds(long_convolution(5, DType::F32), Some(0.5)).unwrap();
+    assert!(whole > 2.0, "{whole}");
+    // Each part has a start of some microseconds.
+    let parts = whole / 0.5;
+    let added = divided - whole;
+    assert!(added > (parts - 1.0) * 1e-6 && added < parts * 1e-4, "{added} s for {parts} parts");
+}
+
+#[test]
+fn a_launch_that_cannot_be_divided_for_a_displays_watchdog_is_refused_with_a_way_out() {
+    assert!(planned_seconds(long_convolution(3, DType::F16), None).is_ok());
+    let error = planned_seconds(long_convolution(3, DType::F16), Some(0.02)).unwrap_err();
     let PlanError::Unsupported(unsupported) = &error else { panic!("{error}") };
     assert_eq!(unsupported.op, "conv");
-    for said in ["watchdog of this GPU's display allows 0.5 s", "‹precision›", "‹patch_size›"] {
+    for said in
+        ["cannot be divided", "watchdog of this GPU's display allows 0.02 s", "‹precision›", "‹patch_size›"]
+    {
         assert!(unsupported.why.contains(said), "{error}");
+    }
+    // Blocks of a launch that is as short as can be take longer than this.
+    let error = planned_seconds(long_convolution(5, DType::F32), Some(1e-9)).unwrap_err();
+    assert!(matches!(error, PlanError::Unsupported(_)), "{error}");
+}
+
+/// A convolution, its gradient by the map, and its gradient by weights, each of a few blocks for each multiprocessor of a T4.
+fn plain_convolutions() -> Case {
+    let mut program = Program::new("plain");
+    let (map, result) = (Shape::volume(1, 4, [2, 50, 256]), Shape::volume(1, 16, [2, 50, 256]));
+    let window = Window::same([1, 3, 3], [1; 3]);
+    let x = program.input("x", map, Kind::Volume);
+    let dy = program.input("dy", result, Kind::Volume);
+    let weights = program.input("w", Shape(vec![16, 4, 1, 3, 3]), Kind::Weights);
+    let conv = program.push_one(Conv::new(window, false, DType::F32), &[x, weights]).unwrap();
+    program.mark_output(conv, "y");
+    let dw = program.push_one(ConvWeightGrad { window, groups: 1 }, &[x, dy]).unwrap();
+    program.mark_output(dw, "dw");
+    let back = ConvTranspose {
+        window,
+        groups: 1,
+        first_channel: 0,
+        channels: 4,
+        output: [2, 50, 256],
+        bias: false,
+        dtype: DType::F32,
+    };
+    let dx = program.push_one(back, &[dy, weights]).unwrap();
+    program.mark_output(dx, "dx");
+    Case::new("plain convolutions", program, 4)
+}
+
+#[test]
+fn launches_that_are_divided_for_a_displays_watchdog_have_the_same_bits() {
+    let case = plain_convolutions();
+    let run_on = |watchdog: Option<f64>| {
+        let samples = Samples::default();
+        let card = Emulator::new(Architecture::new(7, 5).unwrap(), Blocks::Shuffled(3)).sampled(&samples);
+        let card = match watchdog {
+            Some(seconds) => card.with_watchdog(seconds),
+            None => card,
+        };
+        let found = run(&card.backend(), &case, Options::default());
+        let mut launches = BTreeMap::<String, usize>::new();
+        for sample in samples.lock().unwrap().iter() {
+            *launches.entry(sample.kernel.clone()).or_default() += 1;
+        }
+        (found, launches)
+    };
+    let (whole, once) = run_on(None);
+    let (divided, often) = run_on(Some(5.5e-6));
+    assert!(bits(&whole) == bits(&divided));
+    for kernel in ["conv_f32_f32", "conv_transpose_f32_f32", "conv_weight_grad_f32_f32"] {
+        assert_eq!(once[kernel], 1, "{once:?}");
+        assert!(often[kernel] > 1, "{kernel}: {often:?}");
     }
 }
 

@@ -32,7 +32,7 @@ struct Conv {
     u32 source_count;
     u32 count;            // threads: of [n][d][h][results abreast][output]
     u32 abreast;          // of a row
-    u32 unused;
+    u32 first;            // thread of the launch, which may be one of several
     Geometry g;
 };
 
@@ -68,7 +68,7 @@ __device__ inline void add_packs(float (&sums)[ABREAST], const T* x, u32 step, u
 
 template <class T, class U>
 __device__ inline void conv(const Conv& p) {
-    const u32 i = element();
+    const u32 i = p.first + element();
     if (i >= p.count) return;
     const Geometry& g = p.g;
     const u32 o = i % g.outputs;
@@ -158,6 +158,8 @@ struct ConvTranspose {
     u32 count;            // threads: of [n][d][h][results abreast][channel]
     u32 abreast;          // of a row, for each remainder by the stride
     Geometry g;
+    u32 first;            // as of `Conv`
+    u32 unused;
 };
 
 // The strided place that meets a place under a tap, whose distance from the first tap is given; false if there is none.
@@ -170,7 +172,7 @@ __device__ inline bool meets(u32 place, u32 tap, u32 stride, u32 padding, u32 ex
 // Results abreast are a stride apart, so that the same taps meet them.
 template <class T, class U>
 __device__ inline void conv_transpose(const ConvTranspose& p) {
-    const u32 i = element();
+    const u32 i = p.first + element();
     if (i >= p.count) return;
     const Geometry& g = p.g;
     const u32 channel = i % p.channels;
@@ -242,6 +244,8 @@ struct ConvWeightGrad {
     u32 count;         // threads: of [parts][tap][input][channels abreast]
     u32 abreast;       // of the outputs
     Geometry g;
+    u32 first;         // as of `Conv`
+    u32 unused;
 };
 
 // The first place along an axis, and the one behind the last, whose voxel under a tap is one of the input.
@@ -253,7 +257,7 @@ __device__ inline void places_under(u32 offset, u32 stride, u32 padding, u32 inp
 // A thread for each part of the rows and each tap, input and four outputs. It sums each row by itself, and then the rows.
 template <class T, class U>
 __device__ inline void conv_weight_grad(const ConvWeightGrad& p) {
-    const u32 i = element();
+    const u32 i = p.first + element();
     if (i >= p.count) return;
     const Geometry& g = p.g;
     const u32 first_output = i % p.abreast * ABREAST;

@@ -10,23 +10,20 @@ use plimsoll_plan::{
     PlanError, PlaneSums, Rates, Unsupported, VerifiedPlan, agree,
 };
 
-use crate::architecture::Architecture;
+use crate::architecture::{Architecture, LAUNCH};
 use crate::counts::counted;
 use crate::device::{CardMemory, DeviceError, DeviceSource, KernelCode, Opened, Sizes};
+use crate::divide::{TooLong, divide};
 use crate::engine::{CudaEngine, Memory};
 use crate::fuse::{FusedNode, context, fuse};
 use crate::layout;
 use crate::lower::{ALIGNMENT, Context, Work};
 use crate::ops::{tiles, tiles_digest};
 use crate::plane_sums::sums_bytes;
-use crate::predict::{Prediction, longest_launch, predict};
+use crate::predict::{Prediction, predict};
 
 /// The digest of the kernels' sources, see `kernels/compile.py`.
 const KERNELS: &str = include_str!("../kernels/kernels.key");
-
-/// The longest predicted launch in seconds on a card with a watchdog, which ends a kernel after two seconds on Windows and about five under X: predictions may be
-/// wrong by a factor.
-const LONGEST: f64 = 0.5;
 
 /// A GPU, or a kind of them to plan for.
 #[derive(Clone)]
@@ -90,35 +87,15 @@ impl CudaBackend {
         CudaBackend { source, architecture, ..self.clone() }
     }
 
-    /// Refuses a node with a launch that a watchdog might end. Nominal rates decide, so that a plan does not depend on a measurement.
-    fn check_watchdog(&self, cx: &Context<'_>, cost: Cost, work: &Work) -> Result<(), Unsupported> {
-        let longest = longest_launch(self.architecture, &self.architecture.rates(), cost, work);
-        if longest <= LONGEST {
-            return Ok(());
-        }
-        Err(cx.unsupported(format!(
-            "a launch is predicted to take {longest:.1} s, and the watchdog of this GPU's display allows {LONGEST} s: half precision (‹precision›), a smaller \
-             patch (‹patch_size›) or micro-batch makes launches shorter, and a GPU without a display has no watchdog"
-        )))
-    }
-
     fn node(&self, program: &Program, node: &FusedNode<'_>) -> Result<LoweredNode, Unsupported> {
         // Where operands will lie is not known yet, and changes nothing but addresses.
         let cx = context(node, program, self.architecture);
-        let work = node.op.kernels().lower(&cx)?;
-        let covered = || node.covers.iter().map(|covered| &program.nodes[*covered]);
-        let cost = match &node.covers[..] {
-            [one] => program.cost(&program.nodes[*one]),
-            _ => {
-                let infos = |ids: &[TensorId]| ids.iter().map(|id| program.tensor(*id)).collect::<Vec<_>>();
-                let flops = covered().map(|node| program.cost(node).flops).fold(0, u64::saturating_add);
-                Cost { flops, ..Cost::streaming(&infos(&node.inputs), &infos(&node.outputs)) }
-            }
-        };
-        if self.source.has_watchdog() {
-            self.check_watchdog(&cx, cost, &work)?;
-        }
+        let (work, cost) = (node.op.kernels().lower(&cx)?, cost(program, node));
         let Prediction { seconds, bound } = predict(self.architecture, &self.rates, cost, &work);
+        // Parts of a launch take its time, and a start each.
+        let (work, added) = within_watchdog(&*self.source, &cx, cost, work)?;
+        let seconds = seconds + LAUNCH * added as f64;
+        let mut covered = node.covers.iter().map(|covered| &program.nodes[*covered]);
         Ok(LoweredNode {
             name: cx.name.into(),
             covers: node.covers.clone(),
@@ -126,11 +103,44 @@ impl CudaBackend {
             outputs: node.outputs.clone(),
             scratch: work.scratch,
             in_place: work.in_place,
-            may_be_recomputed: covered().all(|node| node.op.rule().may_be_recomputed()),
+            may_be_recomputed: covered.all(|node| node.op.rule().may_be_recomputed()),
             cost,
             seconds,
             bound: Some(bound),
         })
+    }
+}
+
+/// Returns the cost of a node.
+pub(crate) fn cost(program: &Program, node: &FusedNode<'_>) -> Cost {
+    match &node.covers[..] {
+        [one] => program.cost(&program.nodes[*one]),
+        covered => {
+            let infos = |ids: &[TensorId]| ids.iter().map(|id| program.tensor(*id)).collect::<Vec<_>>();
+            let flops = covered.iter().map(|node| program.cost(&program.nodes[*node]).flops);
+            let flops = flops.fold(0, u64::saturating_add);
+            Cost { flops, ..Cost::streaming(&infos(&node.inputs), &infos(&node.outputs)) }
+        }
+    }
+}
+
+/// Divides the launches of a node that the watchdog of its card might end. Returns the number of launches that were added as well.
+///
+/// # Errors
+/// Returns an error if one cannot be divided.
+pub(crate) fn within_watchdog(
+    source: &dyn DeviceSource,
+    cx: &Context<'_>,
+    cost: Cost,
+    mut work: Work,
+) -> Result<(Work, usize), Unsupported> {
+    let Some(longest) = source.watchdog() else { return Ok((work, 0)) };
+    match divide(cx.architecture, longest, cost, &mut work) {
+        Ok(added) => Ok((work, added)),
+        Err(TooLong(seconds)) => Err(cx.unsupported(format!(
+            "a launch that cannot be divided is predicted to take {seconds:.1} s, and the watchdog of this GPU's display allows {longest} s: half precision \
+             (‹precision›), a smaller patch (‹patch_size›) or micro-batch makes launches shorter, and a GPU without a display has no watchdog"
+        ))),
     }
 }
 
@@ -145,8 +155,8 @@ impl DeviceSource for Chosen {
         self.architecture
     }
 
-    fn has_watchdog(&self) -> bool {
-        self.devices.has_watchdog()
+    fn watchdog(&self) -> Option<f64> {
+        self.devices.watchdog()
     }
 
     fn code(&self) -> Option<KernelCode> {

@@ -23,6 +23,8 @@ pub struct Launch {
     pub(crate) grid: [u32; 3],
     pub(crate) block: [u32; 3],
     pub(crate) parameters: Vec<u8>,
+    /// The offset among the parameters of the number of its first thread, which is 0; `None` if the launch cannot be divided.
+    pub(crate) first_thread: Option<usize>,
     pub(crate) reads: Vec<Range<u64>>,
     pub(crate) writes: Vec<Range<u64>>,
     pub(crate) effort: Effort,
@@ -343,9 +345,10 @@ pub trait DeviceSource: Send + Sync {
     /// Returns the architecture of its devices.
     fn architecture(&self) -> Architecture;
 
-    /// Returns `true` if the system ends kernels that take seconds, as it does on cards that drive a display.
-    fn has_watchdog(&self) -> bool {
-        false
+    /// Returns the longest predicted time of a launch in seconds, on cards whose system ends kernels that take long, as it does on those that drive a display;
+    /// `None` on others.
+    fn watchdog(&self) -> Option<f64> {
+        None
     }
 
     /// Returns the code of the kernels that its devices run; none if no driver has loaded them.
@@ -402,6 +405,7 @@ mod tests {
             grid: [1; 3],
             block: [1; 3],
             parameters: vec![0; 24],
+            first_thread: None,
             reads,
             writes,
             effort: Effort::default(),

@@ -13,6 +13,7 @@ use plimsoll_plan::{
 use crate::Architecture;
 use crate::ahead::Ahead;
 use crate::architecture::is_worth_recording;
+use crate::backend::{cost, within_watchdog};
 use crate::copies::{read_values, write_values};
 use crate::device::{Device, DeviceError, DeviceSource, Launch, Opened, Recorded, RecordedTask, Sizes};
 use crate::fuse::fuse;
@@ -221,7 +222,7 @@ impl CudaEngine {
         }
         let architecture = source.architecture();
         let bound = plan.ids().map(|id| {
-            let nodes = bind(&plan, id, architecture, base)?;
+            let nodes = bind(&plan, id, &*source, base)?;
             let launches = nodes.iter().map(|node| node.launches.len()).sum();
             // Runs begin in parts only where inputs are copied ahead.
             let changes = |node: &BoundNode| {
@@ -279,10 +280,10 @@ impl CudaEngine {
 fn bind(
     plan: &VerifiedPlan,
     id: ProgramId,
-    architecture: Architecture,
+    source: &dyn DeviceSource,
     base: u64,
 ) -> Result<Vec<BoundNode>, EngineError> {
-    let (program, schedule) = (plan.program(id), plan.schedule(id));
+    let (program, schedule, architecture) = (plan.program(id), plan.schedule(id), source.architecture());
     let fused = fuse(program, architecture, plan.inline);
     let operand = |id: &TensorId| {
         let place = schedule.place(*id).ok_or_else(|| EngineError::missing("the place of a tensor"))?;
@@ -301,8 +302,9 @@ fn bind(
             outputs: all(&launch.outputs)?,
             scratch: base + launch.scratch.offset as u64,
         };
-        let work =
-            node.op.kernels().lower(&cx).map_err(|problem| EngineError::Internal(problem.to_string()))?;
+        let lowered = node.op.kernels().lower(&cx);
+        let divided = lowered.and_then(|work| within_watchdog(source, &cx, cost(program, node), work));
+        let (work, _) = divided.map_err(|problem| EngineError::Internal(problem.to_string()))?;
         if work.scratch > launch.scratch.bytes {
             return Err(EngineError::Internal(format!("the scratch of {} does not fit", cx.name)));
         }

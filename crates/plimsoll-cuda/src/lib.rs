@@ -16,6 +16,7 @@ mod backend;
 mod copies;
 mod counts;
 mod device;
+mod divide;
 mod driver;
 mod engine;
 mod fuse;

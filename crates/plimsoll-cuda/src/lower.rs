@@ -278,6 +278,7 @@ impl Work {
             grid: [blocks, rows, 1],
             block: [BLOCK as u32, 1, 1],
             parameters: bytemuck::bytes_of(parameters).to_vec(),
+            first_thread: None,
             reads: ranges(reads),
             writes: ranges(writes),
             effort: Effort {
@@ -303,6 +304,16 @@ impl Work {
     pub(crate) fn effort(&mut self, effort: Effort) -> Result<(), Unsupported> {
         let launch = self.last()?;
         launch.effort = Effort { warps: launch.effort.warps, ..effort };
+        Ok(())
+    }
+
+    /// Notes that the last launch, which has a thread for each element, can be divided: its kernel adds a number to that of each thread, which lies at an
+    /// offset among its parameters.
+    ///
+    /// # Errors
+    /// Returns an error if there is no launch.
+    pub(crate) fn divisible(&mut self, first_thread: usize) -> Result<(), Unsupported> {
+        self.last()?.first_thread = Some(first_thread);
         Ok(())
     }
 

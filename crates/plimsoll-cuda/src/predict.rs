@@ -74,14 +74,26 @@ pub(crate) fn predict(architecture: Architecture, rates: &Rates, cost: Cost, wor
     Prediction { seconds: on_card.seconds + launches, bound }
 }
 
-/// Predicts the time of the longest launch of a node with some work.
-pub(crate) fn longest_launch(architecture: Architecture, rates: &Rates, cost: Cost, work: &Work) -> f64 {
-    // Any launch may have all operations of scalar units, and an equal share of the bytes.
-    let plain = if work.is_on_tensor_cores() { 0 } else { cost.flops };
-    let seconds =
-        work.launches.iter().map(|launch| of_launch(architecture, rates, plain as f64, launch).seconds);
-    let bytes = cost.bytes as f64 / work.launches.len().max(1) as f64;
-    seconds.fold(bytes / rates.bytes, f64::max)
+/// Predicts the time of each launch of a node with some work at nominal rates, as if it had the most of that.
+pub(crate) fn each_alone(architecture: Architecture, cost: Cost, work: &Work) -> Vec<f64> {
+    work.launches.iter().map(|launch| of_part(architecture, cost, work, (launch, launch))).collect()
+}
+
+/// Predicts the time of a part of a launch of a node at nominal rates.
+pub(crate) fn of_part(
+    architecture: Architecture,
+    cost: Cost,
+    work: &Work,
+    (whole, part): (&Launch, &Launch),
+) -> f64 {
+    let rates = architecture.rates();
+    let share = part.blocks() as f64 / whole.blocks().max(1) as f64;
+    // Launches that can be divided have all operations of scalar units. Where there is none, any launch may have them. Each has an equal share of the bytes.
+    let is_beside =
+        whole.first_thread.is_none() && work.launches.iter().any(|launch| launch.first_thread.is_some());
+    let plain = if work.is_on_tensor_cores() || is_beside { 0.0 } else { cost.flops as f64 * share };
+    let bytes = cost.bytes as f64 * share / work.launches.len().max(1) as f64;
+    of_launch(architecture, &rates, plain, part).seconds.max(bytes / rates.bytes)
 }
 
 /// The time of a launch with a number of operations of scalar units, without its accesses to the device's memory, and without its start.
@@ -155,6 +167,7 @@ mod tests {
             grid: [blocks, 1, 1],
             block: [128, 1, 1],
             parameters: Vec::new(),
+            first_thread: None,
             reads: Vec::new(),
             writes: Vec::new(),
             effort,
@@ -189,7 +202,10 @@ mod tests {
         assert!(work.effort(Effort::default()).is_err() && work.each_turns(1).is_err());
         work.launches = vec![launch(108), launch(216)];
         let rates = architecture.rates();
-        let longest = |bytes| longest_launch(architecture, &rates, Cost { flops: 0, bytes }, &work);
+        let longest = |bytes| {
+            let each = each_alone(architecture, Cost { flops: 0, bytes }, &work);
+            each.into_iter().fold(0.0, f64::max)
+        };
         assert!((longest(0) / (predicted(216, 0).seconds - LAUNCH) - 1.0).abs() < 1e-9);
         assert!((longest(2 << 40) / ((1u64 << 40) as f64 / rates.bytes) - 1.0).abs() < 1e-9);
     }

@@ -303,7 +303,7 @@ impl Card {
             architecture: self.driver.architecture().to_string(),
             memory_bytes: Bytes::from_len(self.footprint.memory.total),
             multiprocessors: self.driver.multiprocessors(),
-            has_watchdog: self.driver.has_watchdog(),
+            has_watchdog: self.driver.watchdog().is_some(),
             refused_warp_groups: self.driver.refused_groups(),
             compiled_kernels: self.driver.compiled_kernels(),
             free_bytes: self.free(),

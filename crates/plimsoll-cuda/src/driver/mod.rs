@@ -31,6 +31,7 @@ use crate::Architecture;
 use crate::device::{
     CardMemory, CudaVersion, DeviceError, DeviceSource, KernelCode, Opened, RecordingRoom, Sizes,
 };
+use crate::divide::LONGEST;
 
 /// The oldest driver with all that is called here: `cuGraphInstantiateWithFlags` came with CUDA 11.4. It is younger than the PTX, which
 /// drivers of CUDA 11.0 read.
@@ -307,8 +308,8 @@ impl DeviceSource for Driver {
         kernels.map_or(self.card.architecture, |kernels| kernels.architecture)
     }
 
-    fn has_watchdog(&self) -> bool {
-        self.has_watchdog
+    fn watchdog(&self) -> Option<f64> {
+        self.has_watchdog.then_some(LONGEST)
     }
 
     fn code(&self) -> Option<KernelCode> {

@@ -299,6 +299,7 @@ mod tests {
                     grid: [1; 3],
                     block: [128, 1, 1],
                     parameters: vec![],
+                    first_thread: None,
                     reads: vec![],
                     writes: vec![],
                     effort: Effort { warps: WARPS as u64, ..effort(&choice, 1, chunks) },

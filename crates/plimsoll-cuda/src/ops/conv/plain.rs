@@ -1,5 +1,7 @@
 //! Convolutions without tensor cores: a thread for a few elements of the result, on every card and of every kind of convolution.
 
+use std::mem::offset_of;
+
 use bytemuck::{Pod, Zeroable};
 use plimsoll_graph::ops::{Conv, ConvTranspose, ConvWeightGrad};
 use plimsoll_graph::{Shape, TensorInfo, Window};
@@ -63,7 +65,7 @@ struct ConvParameters {
     source_count: u32,
     count: u32,
     abreast: u32,
-    unused: u32,
+    first: u32,
     geometry: Geometry,
 }
 
@@ -106,12 +108,13 @@ pub(super) fn conv(op: &Conv, cx: &Context<'_>) -> Result<Work, Unsupported> {
         source_count: cx.count(&[from.len()])?,
         count,
         abreast: cx.count(&[abreast])?,
-        unused: 0,
+        first: 0,
         geometry: geometry(cx, &op.window, op.groups, shapes)?,
     };
     let mut work = Work::new(cx);
     let kernel = cx.kernel("conv", &[&from[0], y])?;
     work.each(kernel, count, &parameters, &stretches(&cx.inputs), &[y.at]);
+    work.divisible(offset_of!(ConvParameters, first))?;
     let taps: usize = op.window.kernel.iter().product();
     work.loops(channel_turns(
         &work,
@@ -134,6 +137,8 @@ struct ConvTransposeParameters {
     count: u32,
     abreast: u32,
     geometry: Geometry,
+    first: u32,
+    unused: u32,
 }
 
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -185,11 +190,14 @@ pub(super) fn conv_transpose(op: &ConvTranspose, cx: &Context<'_>) -> Result<Wor
         count,
         abreast: cx.count(&[abreast])?,
         geometry: geometry(cx, &op.window, op.groups, shapes)?,
+        first: 0,
+        unused: 0,
     };
     let mut reads = vec![source.at, turned];
     reads.extend(bias.map(|bias| bias.at));
     let kernel = cx.kernel("conv_transpose", &[source, x])?;
     work.each(kernel, count, &parameters, &reads, &[x.at]);
+    work.divisible(offset_of!(ConvTransposeParameters, first))?;
     let taps: usize = op.window.kernel.iter().product();
     let turns = channel_turns(&work, taps, weights.info.shape.dim(0) / op.groups, [source.info])?;
     // A result meets the taps of its own remainder by the stride.
@@ -216,6 +224,8 @@ struct ConvWeightGradParameters {
     count: u32,
     abreast: u32,
     geometry: Geometry,
+    first: u32,
+    unused: u32,
 }
 
 pub(super) fn conv_weight_grad(op: &ConvWeightGrad, cx: &Context<'_>) -> Result<Work, Unsupported> {
@@ -249,9 +259,12 @@ pub(super) fn conv_weight_grad(op: &ConvWeightGrad, cx: &Context<'_>) -> Result<
         count,
         abreast: cx.count(&[abreast])?,
         geometry: geometry(cx, &op.window, op.groups, shapes)?,
+        first: 0,
+        unused: 0,
     };
     let kernel = cx.kernel("conv_weight_grad", &[&from[0], dy])?;
     work.each(kernel, count, &parameters, &stretches(&cx.inputs), &[sums]);
+    work.divisible(offset_of!(ConvWeightGradParameters, first))?;
     work.each_turns(length * width)?;
     if parts > 1 {
         sum_few_parts(&mut work, sums, dw.at, [cx.count(&[parts])?, weights])?;
